@@ -1,0 +1,4 @@
+//! Room config
+
+pub mod expand;
+pub mod spec;
