@@ -1,1 +1,33 @@
-//! (room control)
+//! What the command line and the daemon say to each other on `mcpd.sock`.
+//!
+//! One JSON-RPC message a line. Every request has an id, every request gets one reply. The first
+//! reply of a connection carries a [`Greeting`], whatever was asked, so that a client learns the
+//! daemon's version without a round trip of its own. After a successful `attach` the connection is
+//! no longer ours: every further byte, in both directions, is a raw MCP stream.
+//!
+//! This room holds data and its spelling. It opens no socket, reads no clock and knows no state
+//! machine: the daemon turns its own states into these types, the command line renders them.
+
+mod codec;
+mod outcome;
+mod request;
+mod status;
+
+pub use codec::{
+    CONTROL_LINE_LIMIT_BYTES, ControlError, ErrorKind, Greeting, RequestLine, UnreadableReply,
+    UnreadableRequest, VersionMismatch, decode_reply, decode_request, encode_reply, encode_request,
+};
+pub use outcome::{
+    Attached, ChangeKind, Hello, Outcome, OutcomeKind, Outcomes, ReloadChange, ReloadReport,
+    StopStep,
+};
+pub use request::{Attach, Request, Stop, Targets};
+pub use status::{
+    CallsStatus, ConfigStatus, ConfigVerdict, DaemonStatus, Desired, ExecStatus, ExitStatus,
+    ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA, ServerStatus, State,
+    StatusSnapshot, StopStatus, Substate,
+};
+
+/// The version of this protocol. It grows when an older peer could misread a newer one; a new
+/// method or member is no such case.
+pub const PROTOCOL: u32 = 1;
