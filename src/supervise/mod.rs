@@ -1,1 +1,27 @@
-//! (room supervise)
+//! The life of one child, from its spawn to the proof that nothing of it is left.
+//!
+//! The core decides and does no I/O: [`state`] names things, [`supervisor`] owns the states of one
+//! instance, [`teardown`] the steps of its end, [`backoff`] the waits between runs, [`program`]
+//! which file a command means. The shell acts and decides nothing: [`spawn`] starts processes
+//! through [`exec`], [`child`] signals, watches and reaps one of them, [`reap`] ends the zombies
+//! that the daemon adopts, [`process_tree`] reads `/proc`.
+//!
+//! One rule above all: a new child is started only after the old one, its group, its session and
+//! everything that carries its tag were seen to be gone.
+
+pub mod backoff;
+pub mod failure;
+mod run;
+pub mod state;
+pub mod supervisor;
+pub mod teardown;
+
+pub mod launcher;
+
+pub use failure::{FailureKind, SpawnFailure, Stage};
+pub use launcher::{Child, LaunchPlan, Launcher, ProcessGroup};
+pub use state::{
+    Action, Cause, Event, ExitStatus, Mode, RunResult, ServiceHint, State, StopSignal, Substate,
+    SupervisorStatus,
+};
+pub use supervisor::Supervisor;
