@@ -5,10 +5,12 @@
 //! environment) are named here and read when a child is spawned.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::expand::Template;
+use super::fingerprint::Fingerprint;
 
 /// The name of a server: the stem of its file, `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +48,16 @@ pub struct ServerSpec {
     pub launch: LaunchSpec,
     /// How the child is held and used: a change here is applied live.
     pub policy: Policy,
+    /// Keyed hashes of what `env_file` and `{ file }` values held when the file was loaded, by key
+    /// (`env_file`, `env.NAME`), so that a change of the contents is seen without keeping them.
+    pub contents: BTreeMap<String, Fingerprint>,
+}
+
+impl ServerSpec {
+    /// The folder that relative paths of the server's file count from.
+    pub fn folder(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/"))
+    }
 }
 
 /// What decides the process itself.
@@ -55,10 +67,15 @@ pub struct LaunchSpec {
     pub args: Vec<Template>,
     pub cwd: Option<Template>,
     pub env: BTreeMap<String, EnvValue>,
+    /// Absolute.
     pub env_file: Option<PathBuf>,
+    /// Names to be taken from the daemon's own environment.
     pub pass_env: Vec<String>,
-    pub path: Vec<String>,
+    /// Folders to be put before PATH, absolute.
+    pub path: Vec<PathBuf>,
+    /// Whether the child gets the daemon's whole environment.
     pub inherit_env: bool,
+    /// Whether the child gets the proxy and CA variables.
     pub proxy_env: bool,
 }
 
@@ -66,10 +83,37 @@ pub struct LaunchSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvValue {
     Text(Template),
-    /// The contents of a file, one trailing newline cut.
+    /// The contents of a file, one trailing newline cut. Absolute.
     File(PathBuf),
-    /// The standard output of a command, run for a spawn only.
-    Command(Vec<String>),
+    /// The standard output of a command, run for a spawn only, one trailing newline cut.
+    Command(CommandValue),
+}
+
+/// A command whose output is a value. Compared by its text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommandValue {
+    /// Program and arguments as they were written, at least the program.
+    pub argv: Vec<String>,
+    /// What a relative program counts from.
+    pub folder: Arc<Path>,
+}
+
+/// What `mcpd.toml` says about the daemon itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonConfig {
+    /// The PATH of the user's shell, captured; absent: to be found out.
+    pub path: Option<String>,
+    /// How much all queues together may hold.
+    pub memory_limit_bytes: u64,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            memory_limit_bytes: 512 << 20,
+        }
+    }
 }
 
 /// When a child that ended is started again (systemd's names and meanings).
@@ -85,13 +129,21 @@ pub enum Restart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub restart: Restart,
+    /// From the spawn to the end of the first exchange; never zero.
     pub start_timeout: Duration,
+    /// How long open calls may go on once a stop has begun.
     pub drain_timeout: Duration,
+    /// For each of the steps stdin and TERM.
     pub stop_timeout: Duration,
+    /// Program and arguments as they were written; see [`super::resolve::command_line`].
     pub stop_command: Option<Vec<String>>,
+    /// From the write to the child; never zero.
     pub request_timeout: Option<Duration>,
+    /// Calls open at the child at once; never zero.
     pub max_calls: Option<u32>,
+    /// A run that lasts longer resets the back-off.
     pub stable_after: Duration,
+    /// Unstable runs in a row until `failed`; never zero.
     pub start_limit: u32,
     pub message_limit_bytes: usize,
     pub tools: ToolRules,

@@ -1,0 +1,381 @@
+//! A server's launch with everything filled in: what a spawn needs, and what may be shown of it.
+//!
+//! It decides the order of the layers, which layer each `${NAME}` sees, and what relative paths
+//! count from. It never reads a file, runs a command or looks a program up; [`Sources`] holds what
+//! the shell has read, and the program's file is found on [`ResolvedLaunch::search_path`].
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use super::arg_secrets::mask_arguments;
+use super::diagnostics::{Code, Diagnostic, Severity};
+use super::environment::{Base, Environment, is_private_name};
+use super::expand::{MissingVariables, Origin, Template, expand_home};
+use super::redact::Redactor;
+use super::spec::{EnvValue, ServerSpec};
+
+/// What was read for one server: the pairs of its `env_file`, the contents of its `{ file }` values
+/// and the output of its `{ command }` values, by the name of the variable.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// In the order of the file; of two with one name the later counts.
+    pub env_file: Vec<(String, String)>,
+    /// Without the one newline at the end.
+    pub values: BTreeMap<String, Vec<u8>>,
+}
+
+/// Names only.
+impl fmt::Debug for Sources {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.env_file.iter().map(|(name, _)| name).collect();
+        out.debug_struct("Sources")
+            .field("env_file", &names)
+            .field("values", &self.values.keys())
+            .finish()
+    }
+}
+
+/// What to execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// A file, absolute.
+    File(PathBuf),
+    /// A name to be looked for in [`ResolvedLaunch::search_path`].
+    Name(OsString),
+}
+
+/// A launch with everything filled in. `Debug` shows no value.
+#[derive(Clone)]
+pub struct ResolvedLaunch {
+    pub program: Program,
+    /// Complete: `argv[0]` is the program.
+    pub argv: Vec<OsString>,
+    /// Absolute.
+    pub cwd: PathBuf,
+    /// The whole environment but for `MCPD_INSTANCE`, which the spawner adds.
+    pub environment: Environment,
+    /// The folders of the child's PATH, absolute, in order, each once.
+    pub search_path: Vec<PathBuf>,
+    /// `stop_command` with its paths filled in.
+    pub stop_command: Option<Vec<OsString>>,
+    /// Takes the values out of whatever is logged or shown.
+    pub redactor: Redactor,
+    pub shown: ShownLaunch,
+    /// Proxy variables that were held back since their values hold a password.
+    pub withheld: Vec<&'static str>,
+}
+
+/// The launch as it was written, for `status` and for errors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShownLaunch {
+    /// Program and arguments, unexpanded, literal secrets masked.
+    pub argv: Vec<String>,
+    pub cwd: String,
+    /// The names of the child's variables.
+    pub env_names: Vec<String>,
+}
+
+impl fmt::Debug for ResolvedLaunch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ResolvedLaunch")
+            .field("shown", &self.shown)
+            .field("search_path", &self.search_path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fills in the launch of `spec`.
+///
+/// # Errors
+/// All variables that are missing, all values that were not read, and values that cannot be given to
+/// a process.
+pub fn resolve(
+    spec: &ServerSpec,
+    base: &Base,
+    sources: &Sources,
+) -> Result<ResolvedLaunch, Vec<Diagnostic>> {
+    let mut build = Build {
+        spec,
+        home: base.home(),
+        diagnostics: Vec::new(),
+        secrets: Vec::new(),
+    };
+    let (layer, withheld) = base.layer(spec.launch.inherit_env, spec.launch.proxy_env);
+    let environment = build.environment(layer, base.daemon_environment(), sources);
+    let search_path = search_path(&environment);
+    let program = build.program(&environment);
+    let argv = build.argv(&program, &environment);
+    let cwd = build.cwd(&environment);
+    build.refuse_nul(
+        "args",
+        argv.iter()
+            .map(OsString::as_os_str)
+            .chain([cwd.as_os_str()]),
+    );
+    if !build.diagnostics.is_empty() {
+        return Err(build.diagnostics);
+    }
+    let named = build
+        .secrets
+        .iter()
+        .map(|(name, value)| (name, value.as_bytes()));
+    Ok(ResolvedLaunch {
+        program,
+        argv,
+        cwd,
+        search_path,
+        stop_command: spec
+            .policy
+            .stop_command
+            .as_ref()
+            .map(|argv| command_line(argv, spec.folder(), &build.home)),
+        redactor: Redactor::new(named),
+        shown: shown(spec, &environment),
+        environment,
+        withheld,
+    })
+}
+
+/// What may be shown of a launch, also of one that could not be filled in.
+pub fn shown_launch(spec: &ServerSpec) -> ShownLaunch {
+    shown(spec, &Environment::default())
+}
+
+/// A command of the configuration that is run as it stands: a leading `~/` is the home directory, a
+/// program with a slash counts from `folder`.
+pub fn command_line(argv: &[String], folder: &Path, home: &Path) -> Vec<OsString> {
+    let expand = |(at, text): (usize, &String)| {
+        if text.starts_with("~/") {
+            expand_home(text, home).into_os_string()
+        } else if at == 0 && text.contains('/') {
+            folder.join(text).into_os_string()
+        } else {
+            text.into()
+        }
+    };
+    argv.iter().enumerate().map(expand).collect()
+}
+
+fn shown(spec: &ServerSpec, environment: &Environment) -> ShownLaunch {
+    let launch = &spec.launch;
+    let words = std::iter::once(&launch.command)
+        .chain(&launch.args)
+        .map(Template::text);
+    ShownLaunch {
+        argv: mask_arguments(&words.collect::<Vec<_>>()),
+        cwd: launch
+            .cwd
+            .as_ref()
+            .map_or_else(|| "~".to_owned(), |cwd| cwd.text().to_owned()),
+        env_names: environment
+            .names()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect(),
+    }
+}
+
+/// The folders of PATH. Empty and relative ones, which mean the working directory, do not count:
+/// what is found must not depend on where somebody else may write.
+fn search_path(environment: &Environment) -> Vec<PathBuf> {
+    let path = environment.get("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in path.as_bytes().split(|byte| *byte == b':') {
+        let folder = PathBuf::from(OsStr::from_bytes(folder));
+        if folder.is_absolute() && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+struct Build<'s> {
+    spec: &'s ServerSpec,
+    home: PathBuf,
+    diagnostics: Vec<Diagnostic>,
+    secrets: Vec<(String, OsString)>,
+}
+
+impl Build<'_> {
+    /// All layers: `pass_env` over the base, `env_file` over that, `env` over all. The texts of
+    /// `env` see what is below `env`, not each other.
+    fn environment(
+        &mut self,
+        mut layer: Environment,
+        daemon: &Environment,
+        sources: &Sources,
+    ) -> Environment {
+        for name in &self.spec.launch.pass_env {
+            match daemon.get(name) {
+                Some(value) => self.add(&mut layer, name, value.to_owned()),
+                None => self.missing("pass_env", None, name),
+            }
+        }
+        for (name, value) in &sources.env_file {
+            self.add(&mut layer, name, value.into());
+        }
+        let below = layer.clone();
+        for (name, value) in &self.spec.launch.env {
+            if let Some(value) = self.env_value(name, value, &below, sources) {
+                self.add(&mut layer, name, value);
+            }
+        }
+        self.prepend_path(&mut layer);
+        layer
+    }
+
+    fn env_value(
+        &mut self,
+        name: &str,
+        value: &EnvValue,
+        below: &Environment,
+        sources: &Sources,
+    ) -> Option<OsString> {
+        let key = format!("env.{name}");
+        match value {
+            EnvValue::Text(template) => {
+                let expanded = template.expand(|name| below.get(name));
+                self.expanded(&key, template, expanded)
+            }
+            EnvValue::File(_) | EnvValue::Command(_) => match sources.values.get(name) {
+                Some(value) => Some(OsString::from_vec(value.clone())),
+                None => {
+                    self.error(
+                        Code::Value,
+                        &key,
+                        None,
+                        format!("the value of `{key}` was not read"),
+                    );
+                    None
+                }
+            },
+        }
+    }
+
+    fn add(&mut self, layer: &mut Environment, name: &str, value: OsString) {
+        let key = format!("env.{name}");
+        if is_private_name(OsStr::new(name)) {
+            let message = format!("`{name}` is never given to a server");
+            return self.error(Code::Value, &key, None, message);
+        }
+        self.refuse_nul(&key, [value.as_os_str()]);
+        self.secrets.retain(|(known, _)| known != name);
+        self.secrets.push((name.to_owned(), value.clone()));
+        layer.set(name, value);
+    }
+
+    fn prepend_path(&self, layer: &mut Environment) {
+        if self.spec.launch.path.is_empty() {
+            return;
+        }
+        let mut path = OsString::new();
+        for folder in &self.spec.launch.path {
+            path.push(folder);
+            path.push(":");
+        }
+        path.push(layer.get("PATH").unwrap_or_default());
+        layer.set("PATH", path);
+    }
+
+    fn program(&mut self, environment: &Environment) -> Program {
+        let command = &self.spec.launch.command;
+        let expanded = command.expand_with_home(&self.home, |name| environment.get(name));
+        let Some(text) = self.expanded("command", command, expanded) else {
+            return Program::Name(OsString::new());
+        };
+        if text.is_empty() {
+            let place = Some(command.origin());
+            self.error(
+                Code::Value,
+                "command",
+                place,
+                "`command` is empty once its variables are filled in".to_owned(),
+            );
+        }
+        if text.as_bytes().contains(&b'/') {
+            return Program::File(command.origin().folder().join(text));
+        }
+        Program::Name(text)
+    }
+
+    fn argv(&mut self, program: &Program, environment: &Environment) -> Vec<OsString> {
+        let mut argv = vec![match program {
+            Program::File(path) => path.clone().into_os_string(),
+            Program::Name(name) => name.clone(),
+        }];
+        for (at, argument) in self.spec.launch.args.iter().enumerate() {
+            let expanded = argument.expand_with_home(&self.home, |name| environment.get(name));
+            argv.extend(self.expanded(&format!("args[{at}]"), argument, expanded));
+        }
+        argv
+    }
+
+    fn cwd(&mut self, environment: &Environment) -> PathBuf {
+        let Some(cwd) = &self.spec.launch.cwd else {
+            return self.home.clone();
+        };
+        if cwd.text() == "~" {
+            return self.home.clone();
+        }
+        let expanded = cwd.expand_with_home(&self.home, |name| environment.get(name));
+        let text = self.expanded("cwd", cwd, expanded).unwrap_or_default();
+        cwd.origin().folder().join(text)
+    }
+
+    fn expanded(
+        &mut self,
+        key: &str,
+        template: &Template,
+        expanded: Result<OsString, MissingVariables>,
+    ) -> Option<OsString> {
+        match expanded {
+            Ok(expanded) => Some(expanded),
+            Err(MissingVariables(names)) => {
+                for name in names {
+                    self.missing(key, Some(template.origin()), &name);
+                }
+                None
+            }
+        }
+    }
+
+    fn missing(&mut self, key: &str, origin: Option<&Origin>, name: &str) {
+        let message = format!("`{key}` needs the variable `{name}`, which is not set");
+        self.error(Code::MissingVariable, key, origin, message);
+        if let Some(last) = self.diagnostics.last_mut() {
+            last.hint = Some(match key {
+                "pass_env" => format!(
+                    "set `{name}` where the daemon is started, or take it out of `pass_env`"
+                ),
+                _ => format!(
+                    "set `{name}` under `[env]` or in `env_file`, list it in `pass_env`, or write `${{{name}:-default}}`"
+                ),
+            });
+        }
+    }
+
+    /// A NUL ends a string for the kernel (`execve(2)`); what comes after it would be lost.
+    fn refuse_nul<'v>(&mut self, key: &str, values: impl IntoIterator<Item = &'v OsStr>) {
+        if values
+            .into_iter()
+            .any(|value| value.as_bytes().contains(&0))
+        {
+            self.error(
+                Code::Value,
+                key,
+                None,
+                format!("the value of `{key}` holds a NUL byte"),
+            );
+        }
+    }
+
+    fn error(&mut self, code: Code, key: &str, origin: Option<&Origin>, message: String) {
+        let file = origin.map_or(self.spec.file.as_path(), |origin| &origin.file);
+        let diagnostic = Diagnostic::for_file(Severity::Error, code, file, message)
+            .with_key(key)
+            .at(origin.and_then(|origin| origin.place));
+        self.diagnostics.push(diagnostic);
+    }
+}
