@@ -1,0 +1,17 @@
+//! The test bench: a home of its own a test, the real daemon in it, hosts that speak raw MCP.
+//!
+//! It starts processes, waits for states under deadlines and proves at the end that nothing is left. It
+//! never asserts what mcpd should do: that is for the modules of `tests/main.rs`.
+
+mod daemon;
+mod home;
+mod host;
+mod leaks;
+mod record;
+mod wait;
+
+pub(crate) use daemon::TestDaemon;
+pub(crate) use home::{FAKE, Home, MCPD, Outcome};
+pub(crate) use host::{Line, RawHost, error_code, initialize_params, text_of};
+pub(crate) use record::Record;
+pub(crate) use wait::{PATIENCE, Stopwatch, say, wait_until, wait_within};
