@@ -11,13 +11,25 @@
 
 pub mod backoff;
 pub mod failure;
+pub mod program;
 mod run;
 pub mod state;
 pub mod supervisor;
 pub mod teardown;
 
+pub mod capture;
+mod child;
+pub mod exec;
+#[cfg(any(test, feature = "test-fakes"))]
+pub mod fake;
+pub mod inspect;
 pub mod launcher;
+pub mod process_tree;
+pub mod reap;
+pub mod spawn;
+mod sys;
 
+pub use child::GroupSignal;
 pub use failure::{FailureKind, SpawnFailure, Stage};
 pub use launcher::{Child, LaunchPlan, Launcher, ProcessGroup};
 pub use state::{

@@ -1,0 +1,258 @@
+//! One real child: its pidfd, its group, its end.
+//!
+//! Signals and looks; decides nothing. The leader stays unreaped until somebody asks for it, so
+//! that neither its pid nor the number of its group can become a stranger's while we use them.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{
+    PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use super::exec::REPORT_BYTES;
+use super::failure::{SpawnFailure, Stage};
+use super::inspect::explain;
+use super::launcher::{ProcessGroup, TAG_NAME};
+use super::process_tree::{Leader, has_variable, members_of, read_all, read_process};
+use super::reap::{Nursery, to_pid};
+use super::state::{ExitStatus, StopSignal};
+use super::sys;
+
+/// How often a dropped child's survivors are killed and looked for before we move on.
+const DROP_ROUNDS: usize = 20;
+
+/// How the group is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupSignal {
+    /// Through the leader's pidfd (Linux 6.9 on), else by the group's number.
+    Best,
+    /// By the group's number, while the leader is unreaped.
+    ByNumber,
+}
+
+/// The leader and all that came from it.
+#[derive(Debug)]
+pub(super) struct Group {
+    leader: Leader,
+    pidfd: Arc<OwnedFd>,
+    /// `NAME=VALUE` as it stands in the environment.
+    tag: Vec<u8>,
+    nursery: Arc<Nursery>,
+    way: GroupSignal,
+    reaped: Mutex<bool>,
+}
+
+impl Group {
+    pub(super) fn new(
+        leader: Leader,
+        pidfd: Arc<OwnedFd>,
+        tag: &str,
+        nursery: Arc<Nursery>,
+        way: GroupSignal,
+    ) -> Self {
+        Self {
+            leader,
+            pidfd,
+            tag: format!("{TAG_NAME}={tag}").into_bytes(),
+            nursery,
+            way,
+            reaped: Mutex::new(false),
+        }
+    }
+
+    /// To the group alone. The caller holds the lock on `reaped`, which is false.
+    fn signal_group(&self, signal: Signal) -> io::Result<()> {
+        let sent = match self.way {
+            GroupSignal::Best => sys::signal_group(self.pidfd.as_fd(), signal.as_raw()),
+            GroupSignal::ByNumber => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match sent {
+            Ok(()) => Ok(()),
+            Err(error) if is_gone(&error) => Ok(()),
+            // An older kernel knows no such flag (EINVAL), an old one no such call (ENOSYS).
+            Err(_) => match to_pid(self.leader.pid) {
+                Some(pid) => ignore_gone(kill_process_group(pid, signal).map_err(io::Error::from)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// To every member that left the group. By a pidfd that is opened first and whose process is
+    /// looked at after that: what was read then is what is signalled.
+    fn signal_escapees(&self, signals: &[Signal]) -> io::Result<()> {
+        for pid in self.scan()? {
+            let Some(number) = to_pid(pid) else { continue };
+            let Ok(pidfd) = pidfd_open(number, PidfdFlags::empty()) else {
+                continue;
+            };
+            let escaped = read_process(pid).is_some_and(|process| {
+                process.group != self.leader.pid && process.start_ticks >= self.leader.start_ticks
+            });
+            if escaped {
+                for signal in signals {
+                    let sent = pidfd_send_signal(&pidfd, *signal).map_err(io::Error::from);
+                    ignore_gone(sent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&self) -> io::Result<Vec<u32>> {
+        let all = read_all()?;
+        Ok(members_of(self.leader, &all, std::process::id(), |pid| {
+            has_variable(pid, &self.tag)
+        }))
+    }
+
+    fn is_reaped(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ProcessGroup for Group {
+    fn signal(&self, signal: StopSignal) -> io::Result<()> {
+        let signals: &[Signal] = match signal {
+            StopSignal::Term => &[Signal::TERM, Signal::CONT],
+            StopSignal::Kill => &[Signal::KILL],
+        };
+        let reaped = self.is_reaped();
+        if !*reaped {
+            for signal in signals {
+                self.signal_group(*signal)?;
+            }
+        }
+        drop(reaped);
+        self.signal_escapees(signals)
+    }
+
+    fn members(&self) -> io::Result<Vec<u32>> {
+        let members = self.scan()?;
+        if !members.is_empty() {
+            return Ok(members);
+        }
+        // A process that was born behind the place where the first look was is seen by the second.
+        self.scan()
+    }
+
+    fn reap(&self) -> io::Result<()> {
+        let mut reaped = self.is_reaped();
+        if *reaped {
+            return Ok(());
+        }
+        let mut leaders = self.nursery.lock();
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        if waitid(WaitId::PidFd(self.pidfd.as_fd()), options)?.is_none() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        leaders.remove(&self.leader.pid);
+        *reaped = true;
+        Ok(())
+    }
+}
+
+/// Nobody looks after this run any more: end it without waiting. What is still dying is left to
+/// the rounds over the adoptees.
+impl Drop for Group {
+    fn drop(&mut self) {
+        if *self.is_reaped() {
+            return;
+        }
+        for _ in 0..DROP_ROUNDS {
+            // Whatever the kernel refuses here, there is nobody to tell and the next step is the same.
+            drop(self.signal(StopSignal::Kill));
+            if self.scan().is_ok_and(|left| left.is_empty()) {
+                break;
+            }
+        }
+        if self.reap().is_err() {
+            self.nursery.lock().remove(&self.leader.pid);
+        }
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::libc::ESRCH)
+}
+
+fn ignore_gone(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
+        Err(error) if is_gone(&error) => Ok(()),
+        sent => sent,
+    }
+}
+
+/// Resolves when the leader has ended; leaves it unreaped (`WNOWAIT` of `waitid(2)`).
+pub(super) async fn exited(pidfd: Arc<OwnedFd>) -> ExitStatus {
+    let Ok(readable) = sys::watch(Arc::clone(&pidfd)) else {
+        return exited_by_thread(pidfd).await;
+    };
+    loop {
+        let Ok(mut guard) = readable.readable().await else {
+            return exited_by_thread(pidfd).await;
+        };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        match waitid(WaitId::PidFd(pidfd.as_fd()), options) {
+            Ok(Some(status)) => return read_status(&status),
+            Ok(None) => guard.clear_ready(),
+            Err(error) => return lost_status(error),
+        }
+    }
+}
+
+/// Where no more descriptors can be watched (`epoll_ctl(2)`, ENOSPC), a thread waits.
+async fn exited_by_thread(pidfd: Arc<OwnedFd>) -> ExitStatus {
+    let waiting = tokio::task::spawn_blocking(move || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(pidfd.as_fd()), options) {
+            Ok(Some(status)) => read_status(&status),
+            Ok(None) => lost_status(rustix::io::Errno::CHILD),
+            Err(error) => lost_status(error),
+        }
+    });
+    let lost = |_| lost_status(rustix::io::Errno::CHILD);
+    waiting.await.unwrap_or_else(lost)
+}
+
+fn read_status(status: &WaitIdStatus) -> ExitStatus {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, number) => ExitStatus::Signal {
+            number: number.unwrap_or_default(),
+            core_dumped: status.dumped(),
+        },
+    }
+}
+
+/// Somebody else took the status, which nobody may; the process has ended all the same.
+fn lost_status(error: rustix::io::Errno) -> ExitStatus {
+    tracing::error!(error = %error, "the exit status of a child was lost");
+    ExitStatus::Code(-1)
+}
+
+/// Resolves when the status pipe tells: its end without a word means that the program runs.
+pub(super) async fn executed(
+    status: OwnedFd,
+    program: PathBuf,
+    cwd: PathBuf,
+) -> Result<(), SpawnFailure> {
+    let broken = |error: io::Error| {
+        let detail = format!("cannot read the status pipe: {error}");
+        SpawnFailure::new(Stage::Pipe, error.raw_os_error(), detail)
+    };
+    let mut status = pipe::Receiver::from_owned_fd(status).map_err(broken)?;
+    let mut report = Vec::with_capacity(REPORT_BYTES);
+    status.read_to_end(&mut report).await.map_err(broken)?;
+    let Some((code, errno)) = report.split_first() else {
+        return Ok(());
+    };
+    let stage = Stage::from_code(*code).unwrap_or(Stage::Plan);
+    let errno = errno.try_into().map_or(0, i32::from_le_bytes);
+    Err(explain(stage, errno, &program, &cwd))
+}
