@@ -9,9 +9,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr2;
 use smallvec::SmallVec;
 
+use super::envelope::Member;
 use super::id::RequestId;
 use super::json;
-use super::message::{Batch, BatchItem, Fault, FaultReason, Line, Member, Message, SAMPLE_BYTES};
+use super::message::{Batch, BatchItem, Fault, FaultReason, Line, Message, SAMPLE_BYTES};
 use super::scan::{Scan, Scanner, Verdict};
 
 /// Most elements of one batch.
@@ -275,9 +276,10 @@ impl LineReader {
             }
             Place::Json => Some(self.take_json(newline)),
             _ => {
-                let reason = self.noise_reason(newline);
+                self.drop_front(newline);
+                let reason = self.noise_reason();
                 self.opened = false;
-                Some(self.take_fault(newline, reason))
+                Some(self.take_fault(0, reason))
             }
         };
         self.begin_line();
@@ -354,15 +356,11 @@ impl LineReader {
         }
     }
 
-    fn noise_reason(&self, newline: usize) -> FaultReason {
-        let sample = if self.sample.is_empty() {
-            &self.buffer[..newline]
-        } else {
-            &self.sample
-        };
-        if is_header(sample) {
+    /// What a line without any message in it is, going by how it begins.
+    fn noise_reason(&self) -> FaultReason {
+        if is_header(&self.sample) {
             FaultReason::ContentLength
-        } else if self.opened && is_first_member(sample) {
+        } else if self.opened && is_first_member(&self.sample) {
             FaultReason::MultiLine
         } else {
             FaultReason::NotJson
@@ -424,4 +422,390 @@ fn split_batch(bytes: Bytes) -> Batch {
         })
         .collect();
     Batch { items, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::message::Kind;
+    use crate::protocol::samples;
+
+    const LIMIT: usize = 1_000;
+
+    /// What a line came to, in words: `message BYTES`, `batch N`, `REASON ids`.
+    fn describe(line: &Line) -> String {
+        match line {
+            Line::Message(message) => {
+                let noise = if message.recovered_noise() {
+                    "recovered "
+                } else {
+                    ""
+                };
+                format!("{noise}{}", String::from_utf8_lossy(message.bytes()))
+            }
+            Line::Batch(batch) => format!("batch of {}", batch.items.len()),
+            Line::Fault(fault) => {
+                let ids = fault.ids.iter().map(|id| format!(" {id}"));
+                format!("{:?}{}", fault.reason, ids.collect::<String>())
+            }
+        }
+    }
+
+    fn read(reader: &mut LineReader, stream: &[u8]) -> Vec<Line> {
+        reader.feed(stream);
+        std::iter::from_fn(|| reader.poll()).collect()
+    }
+
+    /// Feeds `stream` whole and byte by byte; both must give `lines`.
+    #[track_caller]
+    fn check(stream: impl AsRef<[u8]>, lines: &[&str]) {
+        let stream = stream.as_ref();
+        for step in [stream.len().max(1), 1] {
+            let mut reader = LineReader::new(LIMIT);
+            let mut found = Vec::new();
+            for piece in stream.chunks(step) {
+                found.extend(read(&mut reader, piece));
+            }
+            found.extend(reader.finish());
+            let found: Vec<String> = found.iter().map(describe).collect();
+            assert_eq!(
+                found,
+                lines,
+                "in steps of {step}: {}",
+                String::from_utf8_lossy(stream)
+            );
+            assert_eq!(reader.held_bytes(), 0);
+            assert!(!reader.is_mid_line());
+        }
+    }
+
+    #[test]
+    fn blank_lines_are_no_lines() {
+        check("\n   \n\r\n\t\n \t \r\n{}\n\n", &["{}"]);
+        check("  {\"a\": 1}\t\r\n", &["{\"a\": 1}"]);
+        check("", &[]);
+        check(" ", &[]);
+    }
+
+    #[test]
+    fn a_line_ends_at_a_newline_and_nowhere_else() {
+        check(
+            "{\"a\":\"\u{2028}\u{85}\u{0b}\"}\n".replace('\u{0b}', ""),
+            &["{\"a\":\"\u{2028}\u{85}\"}"],
+        );
+        check("{}\r\n{}\r\n", &["{}", "{}"]);
+        check("{\"a\":\r1}\n", &["{\"a\":\r1}"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_cut() {
+        check("\u{FEFF}{}\n\u{FEFF}{}\n\u{FEFF}\n", &["{}", "{}"]);
+        check(b"\xEF\xBBx\n", &["NotJson"]);
+    }
+
+    #[test]
+    fn noise_is_no_message_and_ends_nothing() {
+        let noise = [
+            "Server listening on port 3000",
+            "{starting up}",
+            "{'python': True}",
+            "{",
+            "{\"level\":\"info\",}",
+            "[INFO] ready",
+            "[1/5] installing",
+            "42",
+            "\"quoted\"",
+            "null",
+            "\u{1b}[33mwarn\u{1b}[0m",
+            "\u{1b}[0m",
+            "\u{1b}]0;title\u{7}",
+        ];
+        for line in noise {
+            check(
+                format!("{line}\n{{\"id\":1}}\n"),
+                &["NotJson", "{\"id\":1}"],
+            );
+        }
+        check(b"\xFF\xFE\n{}\n", &["NotJson", "{}"]);
+    }
+
+    #[test]
+    fn a_message_behind_a_progress_bar_is_recovered() {
+        check("10%\r50%\r{\"id\":1}\n", &["recovered {\"id\":1}"]);
+        check("[##  ] 50%\r{\"id\":1}\n", &["recovered {\"id\":1}"]);
+        check(
+            "[warn] it's \"50%\r  {\"id\":1}\r\n",
+            &["recovered {\"id\":1}"],
+        );
+        check("{50}\r{\"id\":1}\n", &["recovered {\"id\":1}"]);
+        check("\u{1b}[2K\u{1b}[1G{\"id\":1}\n", &["recovered {\"id\":1}"]);
+        check(
+            "50%\u{1b}[2K\r\u{1b}[0m{\"id\":1}\n{}\n",
+            &["recovered {\"id\":1}", "{}"],
+        );
+        check("10%\r50%\r\n", &["NotJson"]);
+        check("50% {\"id\":1}\n", &["NotJson"]);
+        let endless = "50%\r".repeat(LIMIT);
+        check(
+            format!("{endless}{{\"id\":1}}\n"),
+            &["recovered {\"id\":1}"],
+        );
+    }
+
+    #[test]
+    fn half_json_names_its_requests() {
+        check("{\"id\":1,\"result\":{\"te\n{}\n", &["Truncated 1", "{}"]);
+        check(
+            "{\"result\":\"\u{1}\",\"id\":\"x\"}\n",
+            &["Truncated \"x\""],
+        );
+        check("{\"id\":1}{\"id\":2}\n", &["Truncated 1 2"]);
+        check("{\"id\":1} trailing\n", &["Truncated 1"]);
+        check("{\"id\":1,\"id\":2,}\n", &["Truncated 1 2"]);
+        check("[{\"id\":1},{\"id\":2}\n", &["MultiLine 1 2"]);
+        // The line is cut where more digits may have followed.
+        check("{\"jsonrpc\":\"2.0\",\"id\":12\n", &["Truncated"]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_do_not_hide_the_id() {
+        for wrong in [
+            &b"\xFF\xFE"[..],
+            b"\xC3",
+            b"\xED\xA0\x80",
+            b"\xC0\x80",
+            b"\xF5\x80\x80\x80",
+        ] {
+            let line = [b"{\"result\":\"a", wrong, b"b\",\"id\":3}\n{}\n"].concat();
+            check(line, &["InvalidUtf8 3", "{}"]);
+        }
+    }
+
+    #[test]
+    fn lone_surrogates_and_depth_pass() {
+        for line in [
+            r#"{"id":"\ud83d","\ude00":["\udc00"]}"#.to_owned(),
+            format!(
+                "{{\"id\":1,\"params\":{}{}}}",
+                "[".repeat(400),
+                "]".repeat(400)
+            ),
+        ] {
+            check(format!("{line}\n"), &[&line]);
+        }
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_gives_its_id() {
+        let filler = "x".repeat(LIMIT);
+        check(
+            format!("{{\"result\":\"{filler}\",\"id\":9}}\n{{}}\n"),
+            &["TooLong 9", "{}"],
+        );
+        check(
+            format!("{{\"id\":\"\\u0061\",\"params\":\"{filler}\"}}\n"),
+            &["TooLong \"\\u0061\""],
+        );
+        check(format!("{{\"a\":\"{filler}\"}}\n"), &["TooLong"]);
+        check(
+            format!("[{{\"id\":1,\"a\":\"{filler}\"}},{{\"id\":2}}]\n"),
+            &["TooLong 1 2"],
+        );
+        check(format!("[{filler}]\n{{}}\n"), &["NotJson", "{}"]);
+        check(format!("{filler}{filler}\n{{}}\n"), &["NotJson", "{}"]);
+        // A megabyte of blanks is still a blank line.
+        check(format!("{}\n", " ".repeat(2 * LIMIT)), &[]);
+    }
+
+    #[test]
+    fn the_limit_counts_the_line_without_its_ending() {
+        let overhead = "{\"a\":\"\"}".len();
+        let exact = format!("{{\"a\":\"{}\"}}", "x".repeat(LIMIT - overhead));
+        check(format!("{exact}\n"), &[&exact]);
+        check(format!("{exact}\r\n"), &[&exact]);
+        check(format!("{exact} \n"), &["TooLong"]);
+        check(exact.replacen('x', "xx", 1), &["TooLong"]);
+    }
+
+    #[test]
+    fn large_lines_pass_whole_and_give_their_memory_back() {
+        let mut reader = LineReader::new(64 << 20);
+        for len in [65_535, 65_536, 65_537, 1 << 20, 15 << 20] {
+            let line = format!("{{\"id\":1,\"result\":\"{}\"}}", "x".repeat(len));
+            let mut lines = Vec::new();
+            for piece in line.as_bytes().chunks(1 << 16) {
+                lines.extend(read(&mut reader, piece));
+            }
+            lines.extend(read(&mut reader, b"\n{}\n"));
+            assert_eq!(lines.len(), 2);
+            assert!(matches!(&lines[0], Line::Message(message) if *message.bytes() == line));
+            assert_eq!(reader.held_bytes(), 0);
+            drop(lines);
+            assert!(reader.spare().capacity() <= 2 * LARGE_BYTES);
+        }
+    }
+
+    #[test]
+    fn framing_of_language_servers_is_recognised() {
+        check(
+            "Content-Length: 17\r\n\r\n{\"method\":\"ping\"}content-length: 9\r\n",
+            &["ContentLength", "ContentLength"],
+        );
+        check("Content-Type: x\r\n", &["NotJson"]);
+    }
+
+    #[test]
+    fn a_message_over_several_lines_is_told_apart_from_noise() {
+        check(
+            "{\n  \"jsonrpc\": \"2.0\",\n  \"id\": 1,\n  \"result\": {}\n}\n{}\n",
+            &[
+                "NotJson",
+                "MultiLine",
+                "NotJson",
+                "NotJson",
+                "NotJson",
+                "{}",
+            ],
+        );
+        check(
+            "{ \"jsonrpc\": \"2.0\", \"id\": 1,\n\"result\": {}}\n",
+            &["MultiLine 1", "NotJson"],
+        );
+        check(
+            "{\n  \"port\": 3000\n}\n",
+            &["NotJson", "NotJson", "NotJson"],
+        );
+        check("x\n  \"jsonrpc\": \"2.0\",\n", &["NotJson", "NotJson"]);
+    }
+
+    #[test]
+    fn a_batch_is_taken_apart() {
+        check("[]\n", &["batch of 0"]);
+        check("[{\"id\":1},[],5, {\"id\":2} ]\n", &["batch of 4"]);
+        let mut reader = LineReader::new(LIMIT);
+        let lines = read(
+            &mut reader,
+            b" [{\"id\":1,\"method\":\"a\"},[{}],{\"id\":1,\"id\":2}]\n",
+        );
+        let [Line::Batch(batch)] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert_eq!(batch.bytes[0], b'[');
+        let kinds: Vec<Option<Kind>> = batch
+            .items
+            .iter()
+            .map(|item| match item {
+                BatchItem::Message(message) => Some(message.kind()),
+                BatchItem::Invalid(_) => None,
+            })
+            .collect();
+        assert_eq!(kinds[0], Some(Kind::Request));
+        assert_eq!(kinds[1], None);
+        assert!(matches!(kinds[2], Some(Kind::Invalid(_))));
+    }
+
+    #[test]
+    fn a_batch_without_end_is_refused() {
+        let mut reader = LineReader::new(1 << 20);
+        let items = vec!["{}"; BATCH_LIMIT + 1].join(",");
+        let lines = read(&mut reader, format!("[{items}]\n").as_bytes());
+        assert_eq!(describe(&lines[0]), "BatchTooLong");
+    }
+
+    #[test]
+    fn a_fault_shows_how_its_line_begins() {
+        let mut reader = LineReader::new(LIMIT);
+        let line = format!("\u{1b}[31mé\t{}\n", "x".repeat(500));
+        let mut lines = Vec::new();
+        for piece in line.as_bytes().chunks(7) {
+            lines.extend(read(&mut reader, piece));
+        }
+        let [Line::Fault(fault)] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert_eq!(fault.sample, line.as_bytes()[..SAMPLE_BYTES]);
+        assert_eq!(fault.len_bytes, line.len() as u64 - 1);
+        assert!(fault.sample_text().starts_with("\\u{1b}[31mé\\txxx"));
+    }
+
+    #[test]
+    fn an_answer_is_known_before_it_is_whole() {
+        let mut reader = LineReader::new(LIMIT);
+        assert!(reader.arriving().is_none());
+        reader.feed(b"{\"jsonrpc\":\"2.0\",\"id\":41,\"result\":{\"content\":[\"");
+        assert!(reader.poll().is_none());
+        let arriving = reader.arriving().unwrap();
+        assert_eq!(arriving.ids[0].as_u64(), Some(41));
+        assert!(!arriving.has_method);
+        assert_eq!(arriving.len_bytes, 47);
+    }
+
+    #[test]
+    fn the_limit_can_change_while_a_line_arrives() {
+        let mut reader = LineReader::new(LIMIT);
+        reader.feed(b"{\"id\":1,\"a\":\"0123456789");
+        assert!(reader.poll().is_none());
+        reader.set_limit(10);
+        let lines = read(&mut reader, b"\"}\n{\"id\":2}\n");
+        assert_eq!(
+            lines.iter().map(describe).collect::<Vec<_>>(),
+            ["TooLong 1", "{\"id\":2}"]
+        );
+    }
+
+    #[test]
+    fn short_lines_in_turn_allocate_one_chunk() {
+        let mut reader = LineReader::new(LIMIT);
+        let mut chunks = std::collections::BTreeSet::new();
+        for _ in 0..10_000 {
+            let spare = reader.spare();
+            spare.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+            let Some(Line::Message(message)) = reader.poll() else {
+                panic!("no message");
+            };
+            chunks.insert(message.bytes().as_ptr() as usize / CHUNK_BYTES);
+        }
+        assert!(chunks.len() <= 2, "{} chunks", chunks.len());
+    }
+
+    fn stream() -> impl Strategy<Value = Vec<u8>> {
+        let ending = prop::sample::select(&["\n", "\n", "\r\n", "\n\n", "\r", " \n"][..]);
+        prop::collection::vec((samples::near_json(), ending), 0..8).prop_map(|lines| {
+            let lines = lines.into_iter();
+            lines
+                .flat_map(|(line, ending)| [line, ending.as_bytes().to_vec()].concat())
+                .collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn any_split_gives_the_same_lines(
+            stream in stream(),
+            pieces in prop::collection::vec(1_usize..40, 1..40),
+            limit in prop_oneof![Just(16_usize), Just(60), Just(100_000)],
+        ) {
+            let mut whole = LineReader::new(limit);
+            let mut expected = read(&mut whole, &stream);
+            expected.extend(whole.finish());
+            let mut reader = LineReader::new(limit);
+            let mut found = Vec::new();
+            let mut rest = &stream[..];
+            for len in pieces.iter().cycle() {
+                let (piece, behind) = rest.split_at((*len).min(rest.len()));
+                found.extend(read(&mut reader, piece));
+                prop_assert!(reader.held_bytes() <= limit + SAMPLE_BYTES + 1024);
+                rest = behind;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            found.extend(reader.finish());
+            prop_assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+        }
+    }
 }

@@ -9,168 +9,9 @@ use std::fmt;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::id::RequestId;
+use super::envelope::{Envelope, Member, MemberSpan};
+use super::id::{ID_LIMIT_BYTES, RequestId};
 use super::json::{self, Span, ValueType};
-
-/// The members that mcpd reads in a message. Each is compared after unescaping, wherever it stands
-/// at its level, and may stand there once (design 5, read members).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Member {
-    /// `jsonrpc`
-    Jsonrpc,
-    /// `id`
-    Id,
-    /// `method`
-    Method,
-    /// `params`
-    Params,
-    /// `result`
-    Result,
-    /// `error`
-    Error,
-    /// `params.name`: of a tool or prompt.
-    ParamsName,
-    /// `params.uri`: of a resource.
-    ParamsUri,
-    /// `params.level`: of `logging/setLevel` and `notifications/message`.
-    ParamsLevel,
-    /// `params.requestId`: of `notifications/cancelled`.
-    ParamsRequestId,
-    /// `params.progressToken`: of `notifications/progress`; elsewhere it is payload.
-    ParamsProgressToken,
-    /// `params._meta`
-    ParamsMeta,
-    /// `params._meta.progressToken`
-    MetaProgressToken,
-}
-
-/// The objects in which read members stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
-    /// The message itself.
-    Message,
-    /// `params`
-    Params,
-    /// `params._meta`
-    Meta,
-}
-
-impl Member {
-    /// How many there are.
-    pub(crate) const COUNT: usize = 13;
-
-    /// Every member, in the order of the enum.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Jsonrpc,
-        Self::Id,
-        Self::Method,
-        Self::Params,
-        Self::Result,
-        Self::Error,
-        Self::ParamsName,
-        Self::ParamsUri,
-        Self::ParamsLevel,
-        Self::ParamsRequestId,
-        Self::ParamsProgressToken,
-        Self::ParamsMeta,
-        Self::MetaProgressToken,
-    ];
-
-    /// The member that is called `name` (escapes undone) in an object of that level.
-    pub(crate) fn find(level: Level, name: &[u8]) -> Option<Self> {
-        Some(match (level, name) {
-            (Level::Message, b"jsonrpc") => Self::Jsonrpc,
-            (Level::Message, b"id") => Self::Id,
-            (Level::Message, b"method") => Self::Method,
-            (Level::Message, b"params") => Self::Params,
-            (Level::Message, b"result") => Self::Result,
-            (Level::Message, b"error") => Self::Error,
-            (Level::Params, b"name") => Self::ParamsName,
-            (Level::Params, b"uri") => Self::ParamsUri,
-            (Level::Params, b"level") => Self::ParamsLevel,
-            (Level::Params, b"requestId") => Self::ParamsRequestId,
-            (Level::Params, b"progressToken") => Self::ParamsProgressToken,
-            (Level::Params, b"_meta") => Self::ParamsMeta,
-            (Level::Meta, b"progressToken") => Self::MetaProgressToken,
-            _ => return None,
-        })
-    }
-
-    /// The level that this member's value is, if mcpd reads members in it.
-    pub(crate) const fn opens(self) -> Option<Level> {
-        match self {
-            Self::Params => Some(Level::Params),
-            Self::ParamsMeta => Some(Level::Meta),
-            _ => None,
-        }
-    }
-
-    /// Where the member stands, for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Jsonrpc => "jsonrpc",
-            Self::Id => "id",
-            Self::Method => "method",
-            Self::Params => "params",
-            Self::Result => "result",
-            Self::Error => "error",
-            Self::ParamsName => "params.name",
-            Self::ParamsUri => "params.uri",
-            Self::ParamsLevel => "params.level",
-            Self::ParamsRequestId => "params.requestId",
-            Self::ParamsProgressToken => "params.progressToken",
-            Self::ParamsMeta => "params._meta",
-            Self::MetaProgressToken => "params._meta.progressToken",
-        }
-    }
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-/// Where one read member stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MemberSpan {
-    /// Where its name starts, the quote included.
-    pub(crate) key_start: u32,
-    pub(crate) value: Span,
-}
-
-/// What the scanner found of a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    /// One bit a member that is there.
-    pub(crate) present: u16,
-    pub(crate) spans: [MemberSpan; Member::COUNT],
-    /// The first read member that stood twice at its level.
-    pub(crate) duplicate: Option<Member>,
-    /// Every top-level id that could be read, in order.
-    pub(crate) ids: SmallVec<[RequestId; 1]>,
-}
-
-impl Envelope {
-    pub(crate) const fn has(&self, member: Member) -> bool {
-        self.present & (1 << member as u8) != 0
-    }
-
-    pub(crate) fn note(&mut self, member: Member, span: MemberSpan) {
-        if self.has(member) && self.duplicate.is_none() {
-            self.duplicate = Some(member);
-        }
-        self.present |= 1 << member as u8;
-        self.spans[member as usize] = span;
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.present = 0;
-        self.duplicate = None;
-        self.ids.clear();
-    }
-}
 
 /// What a message is, as far as its envelope says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -292,7 +133,7 @@ impl Message {
         match (self.span(Member::Id), self.id()) {
             (None, _) => Kind::Notification,
             (Some(_), Some(_)) => Kind::Request,
-            (Some(span), None) if span.len() > super::id::ID_LIMIT_BYTES => {
+            (Some(span), None) if span.len() > ID_LIMIT_BYTES => {
                 Kind::Invalid(InvalidReason::IdTooLong)
             }
             (Some(_), None) => Kind::Invalid(InvalidReason::IdType),
@@ -503,4 +344,160 @@ pub enum Line {
     Batch(Batch),
     /// Anything else.
     Fault(Fault),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    #[track_caller]
+    fn check(text: &str, kind: Kind) {
+        assert_eq!(message(text).kind(), kind, "{text}");
+    }
+
+    #[test]
+    fn kinds_follow_from_the_members() {
+        check(r#"{"method":"m","id":1}"#, Kind::Request);
+        check(r#"{"id":"","method":"m","params":{}}"#, Kind::Request);
+        check(r#"{"method":"m"}"#, Kind::Notification);
+        check(r#"{"id":1,"result":{}}"#, Kind::Response);
+        check(r#"{"id":1,"error":{}}"#, Kind::Response);
+        check(r#"{"error":{}}"#, Kind::Response);
+        check(r#"{"id":null,"error":{}}"#, Kind::Response);
+        check(r#"{"id":1,"result":null,"error":null}"#, Kind::Response);
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_invalid() {
+        let long = format!(r#"{{"method":"m","id":"{}"}}"#, "x".repeat(ID_LIMIT_BYTES));
+        for (text, reason) in [
+            ("{}", InvalidReason::Nothing),
+            (r#"{"jsonrpc":"2.0","id":1}"#, InvalidReason::Nothing),
+            (r#"{"method":1,"id":1}"#, InvalidReason::MethodNotText),
+            (
+                r#"{"method":"m","id":1,"result":{}}"#,
+                InvalidReason::MethodAndAnswer,
+            ),
+            (r#"{"method":"m","id":null}"#, InvalidReason::IdType),
+            (r#"{"method":"m","id":[1]}"#, InvalidReason::IdType),
+            (
+                r#"{"method":"m","id":1,"params":[]}"#,
+                InvalidReason::ParamsNotObject,
+            ),
+            (
+                r#"{"method":"m","params":null}"#,
+                InvalidReason::ParamsNotObject,
+            ),
+            (&long, InvalidReason::IdTooLong),
+        ] {
+            check(text, Kind::Invalid(reason));
+        }
+    }
+
+    #[test]
+    fn a_read_member_may_stand_once() {
+        for (text, member) in [
+            (r#"{"id":1,"\u0069d":2,"method":"m"}"#, Member::Id),
+            (r#"{"method":"m","method":"m"}"#, Member::Method),
+            (r#"{"params":{},"params":{},"method":"m"}"#, Member::Params),
+            (r#"{"id":1,"result":1,"result":2}"#, Member::Result),
+            (
+                r#"{"method":"m","params":{"name":"a","n\u0061me":"b"}}"#,
+                Member::ParamsName,
+            ),
+            (
+                r#"{"method":"m","params":{"uri":"a","uri":"b"}}"#,
+                Member::ParamsUri,
+            ),
+            (
+                r#"{"method":"m","params":{"_meta":{},"_meta":{}}}"#,
+                Member::ParamsMeta,
+            ),
+            (
+                r#"{"method":"m","params":{"_meta":{"progressToken":1,"progressToken":1}}}"#,
+                Member::MetaProgressToken,
+            ),
+            (
+                r#"{"params":{"progressToken":1,"progressToken":1},"method":"notifications/progress"}"#,
+                Member::ParamsProgressToken,
+            ),
+        ] {
+            assert_eq!(message(text).duplicates(), Some(member), "{text}");
+            check(text, Kind::Invalid(InvalidReason::Duplicate(member)));
+        }
+        assert_eq!(message(r#"{"id":1,"id":2,"result":{}}"#).ids().len(), 2);
+        assert_eq!(message(r#"{"id":1,"id":2,"result":{}}"#).id(), None);
+    }
+
+    #[test]
+    fn elsewhere_duplicates_pass() {
+        for text in [
+            r#"{"method":"m","a":1,"a":2}"#,
+            r#"{"method":"m","params":{"arguments":{"name":1,"name":2},"x":1,"x":1}}"#,
+            r#"{"method":"m","params":{"_meta":{"a":1,"a":1},"meta":{"progressToken":1,"progressToken":1}}}"#,
+            r#"{"method":"tools/call","params":{"progressToken":1,"progressToken":1}}"#,
+            r#"{"method":"m","name":"a","name":"b"}"#,
+        ] {
+            check(text, Kind::Notification);
+        }
+        check(
+            r#"{"id":1,"result":{"id":1,"id":2,"name":"a","name":"b"}}"#,
+            Kind::Response,
+        );
+    }
+
+    #[test]
+    fn an_answer_is_an_error_if_there_is_one() {
+        for (text, outcome) in [
+            (r#"{"id":1,"result":{}}"#, Some(Outcome::Result)),
+            (
+                r#"{"id":1,"result":{},"error":null}"#,
+                Some(Outcome::Result),
+            ),
+            (
+                r#"{"id":1,"result":null,"error":null}"#,
+                Some(Outcome::Result),
+            ),
+            (r#"{"id":1,"result":null,"error":{}}"#, Some(Outcome::Error)),
+            (r#"{"id":1,"result":{},"error":{}}"#, Some(Outcome::Error)),
+            (r#"{"id":1,"error":null}"#, Some(Outcome::Error)),
+            (r#"{"id":1}"#, None),
+        ] {
+            assert_eq!(message(text).outcome(), outcome, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_texts_are_unescaped() {
+        let escaped = message(
+            r#"{"m\u0065thod":"tools\/c\u0061ll","params":{"name":"\ud83d","uri":5},"jsonrpc":"2\u002e0"}"#,
+        );
+        assert_eq!(escaped.method(), Some("tools/call"));
+        assert_eq!(
+            escaped.text(Member::ParamsName).unwrap(),
+            "\u{FFFD}\u{FFFD}\u{FFFD}"
+        );
+        assert_eq!(escaped.text(Member::ParamsUri), None);
+        assert!(escaped.is_jsonrpc_two());
+        assert!(!message(r#"{"jsonrpc":2.0}"#).is_jsonrpc_two());
+        assert_eq!(
+            &escaped.slice(escaped.span(Member::ParamsUri).unwrap())[..],
+            b"5"
+        );
+        assert!(escaped.slice(Span::new(5, 5_000)).is_empty());
+    }
+
+    #[test]
+    fn only_a_whole_object_is_a_message() {
+        for text in ["", "{", "[]", "{} ", " {}", "{}{}", "{}\n", "5"] {
+            assert!(
+                Message::parse(Bytes::from_static(text.as_bytes())).is_none(),
+                "{text:?}"
+            );
+        }
+    }
 }

@@ -8,9 +8,10 @@
 
 use bytes::Bytes;
 
+use super::envelope::Member;
 use super::frame::Frame;
 use super::json::{self, ValueType};
-use super::message::{Fault, FaultReason, InvalidReason, Kind, Member, Message, Outcome};
+use super::message::{Fault, FaultReason, InvalidReason, Kind, Message, Outcome};
 use super::version::Version;
 use super::write;
 use crate::time::Moment;
@@ -302,5 +303,179 @@ fn cut(text: &str) -> String {
         text.to_owned()
     } else {
         format!("{}…", &text[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::line::LineReader;
+    use crate::protocol::message::Line;
+
+    const RESULT: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"logging":true}, "serverInfo":{"name":"n","version":"1"},"instructions":"do","x":1.0}"#;
+
+    fn begun() -> Opening {
+        let mut opening = Opening::new("1.2.3", Moment::ZERO);
+        opening.poll_frame().unwrap();
+        opening
+    }
+
+    /// Hands every line of `stream` over, as the multiplexer does, and says which were taken.
+    fn hear(opening: &mut Opening, stream: &str) -> Vec<bool> {
+        let mut reader = LineReader::new(1 << 20);
+        reader.feed(stream.as_bytes());
+        reader.feed(b"\n");
+        let lines = std::iter::from_fn(|| reader.poll());
+        lines
+            .map(|line| match line {
+                Line::Message(message) => opening.handle_message(&message, Moment::ZERO),
+                Line::Fault(fault) => opening.handle_fault(&fault, Moment::ZERO),
+                Line::Batch(_) => false,
+            })
+            .collect()
+    }
+
+    /// `stream` ends the exchange with a refusal that says `text`.
+    #[track_caller]
+    fn check_refused(stream: &str, text: &str) -> Refusal {
+        let mut opening = begun();
+        hear(&mut opening, stream);
+        assert!(opening.poll_frame().is_none());
+        let refusal = opening.poll_outcome().expect("no outcome").unwrap_err();
+        assert!(refusal.text.contains(text), "{}", refusal.text);
+        refusal
+    }
+
+    /// `stream` leaves the exchange open.
+    #[track_caller]
+    fn check_ignored(stream: &str) {
+        let mut opening = begun();
+        assert!(hear(&mut opening, stream).iter().all(|taken| !taken));
+        assert!(!opening.is_done());
+        assert!(opening.poll_outcome().is_none());
+    }
+
+    fn answer(result: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#)
+    }
+
+    #[test]
+    fn initialize_offers_the_newest_version_and_no_capability() {
+        let mut opening = Opening::new("1.2.3", Moment::ZERO);
+        let frame = opening.poll_frame().unwrap().to_vec();
+        assert_eq!(
+            String::from_utf8(frame).unwrap(),
+            concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
+                r#""capabilities":{},"clientInfo":{"name":"mcpd","version":"1.2.3"}}}"#,
+                "\n"
+            )
+        );
+        assert!(opening.poll_frame().is_none());
+        assert!(opening.poll_timeout().is_none());
+    }
+
+    #[test]
+    fn a_valid_answer_opens_the_session_once() {
+        let mut opening = begun();
+        let second = answer(RESULT).replace("do", "other");
+        let taken = hear(&mut opening, &format!("{}\n{second}", answer(RESULT)));
+        assert_eq!(taken, [true, false]);
+        let initialized = opening.poll_frame().unwrap().to_vec();
+        assert_eq!(
+            initialized,
+            b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n"
+        );
+        let identity = opening.poll_outcome().unwrap().unwrap();
+        assert_eq!(identity.version, Version::V2025_06_18);
+        assert_eq!(identity.result, RESULT);
+        assert_eq!(identity.server_name.as_deref(), Some("n"));
+        assert_eq!(identity.server_version.as_deref(), Some("1"));
+        assert_eq!(identity.instructions.as_deref(), Some("do"));
+        assert!(identity.offers("tools") && identity.declares("tools", "listChanged"));
+        assert!(!identity.offers("logging") && !identity.declares("resources", "subscribe"));
+        assert!(opening.poll_outcome().is_none() && opening.poll_frame().is_none());
+    }
+
+    #[test]
+    fn every_legacy_version_is_taken() {
+        for version in Version::ALL {
+            let mut opening = begun();
+            let result = format!(r#"{{"protocolVersion":"{version}","capabilities":{{}}}}"#);
+            hear(&mut opening, &answer(&result));
+            assert_eq!(opening.poll_outcome().unwrap().unwrap().version, version);
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_answer_is_left_to_others() {
+        check_ignored(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+        check_ignored(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        check_ignored(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        check_ignored(r#"{"jsonrpc":"2.0","id":"1","result":{}}"#);
+        check_ignored(r#"{"level":"info"}"#);
+        check_ignored("banner\n{starting}\n{\n  \"port\": 1\n}\n[INFO] up");
+        check_ignored("{\"method\":\"notifications/message\",\"params\":{\"data\":\"cut");
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_seen() {
+        let refusal = check_refused(
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no \"way\""}}"#,
+            "refused `initialize`: no \"way\" (code -32602)",
+        );
+        assert_eq!(
+            refusal.error.unwrap(),
+            r#"{"code":-32602,"message":"no \"way\""}"#
+        );
+        check_refused(r#"{"id":1,"error":"no"}"#, "\"no\"");
+        check_refused(
+            r#"{"id":null,"error":{"message":"m"}}"#,
+            "refused `initialize`: m",
+        );
+        check_refused(r#"{"error":{"message":"m"}}"#, "refused `initialize`: m");
+    }
+
+    #[test]
+    fn a_malformed_answer_is_refused() {
+        for (result, text) in [
+            ("5", "`result` is `5`"),
+            ("{}", "`protocolVersion` is missing"),
+            (r#"{"protocolVersion":1}"#, "`protocolVersion` is `1`"),
+            (
+                r#"{"protocolVersion":"2026-07-28","capabilities":{}}"#,
+                "version `2026-07-28`; mcpd speaks 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25",
+            ),
+            (
+                r#"{"protocolVersion":"2025-11-25"}"#,
+                "`capabilities` is missing",
+            ),
+            (
+                r#"{"protocolVersion":"2025-11-25","capabilities":[]}"#,
+                "`capabilities` is `[]`",
+            ),
+        ] {
+            check_refused(&answer(result), text);
+        }
+        check_refused(r#"{"id":1}"#, "neither `result` nor `error`");
+        check_refused(r#"{"id":1,"id":9,"result":{}}"#, "`id` occurs twice");
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_refused_at_once() {
+        check_refused("{\"id\":1,\"result\":{\"proto", "cannot be read");
+        check_refused("{\"jsonrpc\":\"2.0\",\"result\":{\"proto", "cannot be read");
+        check_refused("Content-Length: 30\r\n\r\n{}", "Content-Length");
+        check_refused("{\n  \"jsonrpc\": \"2.0\",\n  \"id\": 1", "multi-line JSON");
+        check_refused(
+            &answer(&format!("\"{}\"", "x".repeat(1 << 21))),
+            "longer than the limit",
+        );
+    }
+
+    #[test]
+    fn what_is_shown_is_short() {
+        let refusal = check_refused(&answer(&format!("\"{}\"", "é".repeat(5_000))), "…");
+        assert!(refusal.text.len() < 500);
     }
 }

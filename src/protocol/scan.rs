@@ -9,22 +9,14 @@
 
 use bytes::Bytes;
 
-use super::id::{ID_LIMIT_BYTES, RequestId};
-use super::json::{self, Span};
-use super::message::{Envelope, Level, Member, MemberSpan, Message};
+use super::envelope::{Envelope, Tracker};
+use super::grammar::{BracketStack, Number, Sequence, escape_len, skip_plain, utf8_len};
+use super::id::ID_LIMIT_BYTES;
+use super::message::Message;
 
 /// The deepest nesting that is followed, in brackets. It bounds the memory of the scanner to a
 /// mebibyte and lies beyond what a peer that means well could ever write.
 pub const DEPTH_LIMIT: usize = 8 * 1024 * 1024;
-
-/// Ids that are remembered of one line.
-const IDS_LIMIT: usize = 1_000;
-
-/// Bytes that the remembered ids of one line may hold together.
-const IDS_LIMIT_BYTES: usize = 4 * ID_LIMIT_BYTES;
-
-/// The deepest object in which a read member can stand: batch, message, params, meta.
-const DEEPEST: usize = 4;
 
 /// What the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +47,6 @@ enum State {
     Lost,
 }
 
-/// Which part of a number came last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Number {
-    Minus,
-    Zero,
-    Integer,
-    Point,
-    Fraction,
-    Exponent,
-    ExponentSign,
-    ExponentDigits,
-}
-
 /// Where one step of the scan has led.
 enum Step {
     /// All before this byte is done.
@@ -92,14 +71,6 @@ pub(crate) enum Scan {
     Restart(usize),
 }
 
-/// A member whose value is being scanned.
-#[derive(Clone, Copy, Debug, Default)]
-struct OpenMember {
-    member: Option<Member>,
-    key_start: usize,
-    value_start: usize,
-}
-
 /// The state of one line. All positions count from the line's first bracket.
 #[derive(Debug)]
 pub(crate) struct Scanner {
@@ -109,18 +80,9 @@ pub(crate) struct Scanner {
     /// Bytes that the reader has let go of already.
     base: usize,
     stack: BracketStack,
-    /// At each depth that can matter, the member whose value is being scanned there.
-    open: [OpenMember; DEEPEST + 1],
-    /// At each depth that can matter, what the object there is.
-    levels: [Option<Level>; DEEPEST + 1],
+    tracker: Tracker,
     /// Where the name, string or number that is being scanned starts.
     token_start: usize,
-    escaped: bool,
-    is_array: bool,
-    items: usize,
-    /// Whether the name of a read member was seen at the top level of a message. A broken line
-    /// without one is noise that happens to start with a bracket, as log lines do.
-    saw_member: bool,
     broken: bool,
     invalid_utf8: bool,
     too_deep: bool,
@@ -128,8 +90,6 @@ pub(crate) struct Scanner {
     end: usize,
     /// Where something begins that stands behind the whole value.
     trailing: Option<usize>,
-    ids_bytes: usize,
-    envelope: Envelope,
 }
 
 /// What came of a line.
@@ -154,20 +114,13 @@ impl Scanner {
             position: 0,
             base: 0,
             stack: BracketStack::default(),
-            open: Default::default(),
-            levels: [None; DEEPEST + 1],
+            tracker: Tracker::default(),
             token_start: 0,
-            escaped: false,
-            is_array: false,
-            items: 0,
-            saw_member: false,
             broken: false,
             invalid_utf8: false,
             too_deep: false,
             end: 0,
             trailing: None,
-            ids_bytes: 0,
-            envelope: Envelope::default(),
         }
     }
 
@@ -177,18 +130,11 @@ impl Scanner {
         self.position = 0;
         self.base = 0;
         self.stack.clear();
-        self.open = Default::default();
-        self.levels = [None; DEEPEST + 1];
-        self.escaped = false;
-        self.is_array = false;
-        self.items = 0;
-        self.saw_member = false;
+        self.tracker.reset();
         self.broken = false;
         self.invalid_utf8 = false;
         self.too_deep = false;
         self.trailing = None;
-        self.ids_bytes = 0;
-        self.envelope.clear();
     }
 
     /// Scans what is new in `held`: the line's bytes behind those that were forgotten, as far as
@@ -222,8 +168,8 @@ impl Scanner {
     /// not to be kept. From then on `held` must begin behind them.
     pub(crate) fn forget(&mut self) -> usize {
         let keeps_token = match self.state {
-            State::KeyText => self.level().is_some(),
-            State::Text | State::Number(_) => self.in_id(),
+            State::KeyText => self.tracker.reads_names(self.stack.depth()),
+            State::Text | State::Number(_) => self.tracker.in_id(self.stack.depth()),
             _ => false,
         };
         // A name or id beyond the limit is not going to be read anyway.
@@ -245,7 +191,7 @@ impl Scanner {
 
     /// Bytes of memory beside the line itself.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.stack.held_bytes() + self.ids_bytes
+        self.stack.held_bytes() + self.tracker.held_bytes()
     }
 
     /// What the line is, once it has ended.
@@ -262,7 +208,7 @@ impl Scanner {
         match self.state {
             State::Done => Verdict::Whole {
                 end: self.end,
-                is_array: self.is_array,
+                is_array: self.tracker.is_array(),
             },
             State::Text | State::KeyText | State::Number(_) => Verdict::Broken,
             _ => Verdict::CutBetweenTokens,
@@ -271,12 +217,12 @@ impl Scanner {
 
     /// What is known of the message by now, while it may still be arriving.
     pub(crate) const fn envelope(&self) -> &Envelope {
-        &self.envelope
+        self.tracker.envelope()
     }
 
     /// Takes the envelope of a line that has ended.
     pub(crate) fn take_envelope(&mut self) -> Envelope {
-        std::mem::take(&mut self.envelope)
+        self.tracker.take_envelope()
     }
 
     /// Where something begins that stands behind the whole value.
@@ -286,12 +232,12 @@ impl Scanner {
 
     /// Elements of the array that the line is, as far as they have come.
     pub(crate) const fn items(&self) -> usize {
-        self.items
+        self.tracker.items()
     }
 
     /// Whether the name of a read member was seen at the top level of a message.
     pub(crate) const fn saw_member(&self) -> bool {
-        self.saw_member
+        self.tracker.saw_member()
     }
 
     fn step(&mut self, held: &[u8], at: usize) -> Step {
@@ -305,7 +251,7 @@ impl Scanner {
             }
             _ if byte == b'\n' => return Step::LineEnd(at),
             State::Resync => return self.resync(byte, at),
-            State::Done if byte == b'\r' && self.broken && !self.saw_member => {
+            State::Done if byte == b'\r' && self.broken && !self.tracker.saw_member() => {
                 return Step::Restart(at);
             }
             _ if matches!(byte, b' ' | b'\t' | b'\r') => return Step::On(at + 1),
@@ -374,11 +320,16 @@ impl Scanner {
         let mut at = start;
         while let Some(&byte) = held.get(at) {
             let Some(next) = number.then(byte) else {
-                if number.may_end() {
-                    self.end_value(held, at);
-                    return Step::On(at);
-                }
-                return self.break_at(at);
+                self.state = State::Number(number);
+                return match byte {
+                    // More digits may have been lost with the rest of the line.
+                    b'\n' => Step::LineEnd(at),
+                    b',' | b'}' | b']' | b' ' | b'\t' | b'\r' if number.may_end() => {
+                        self.end_value(held, at);
+                        Step::On(at)
+                    }
+                    _ => self.break_at(at),
+                };
             };
             number = next;
             at += 1;
@@ -399,10 +350,7 @@ impl Scanner {
                     return Step::On(at + 1);
                 }
                 Some(b'\\') => match escape_len(held, at) {
-                    Sequence::Whole(len) => {
-                        self.escaped = true;
-                        at += len;
-                    }
+                    Sequence::Whole(len) => at += len,
                     Sequence::Cut => return Step::Wait(at),
                     Sequence::Wrong => {
                         self.broken = true;
@@ -418,7 +366,7 @@ impl Scanner {
                         at += 1;
                     }
                 },
-                Some(b'\r') if !self.saw_member => {
+                Some(b'\r') if !self.tracker.saw_member() => {
                     self.broken = true;
                     return Step::Restart(at);
                 }
@@ -437,30 +385,14 @@ impl Scanner {
             return;
         }
         self.state = State::Colon;
-        if let Some(level) = self.level() {
-            let member = self.token(held, at).and_then(|quoted| {
-                let name = &quoted[1..];
-                if self.escaped {
-                    Member::find(level, &json::unescape(name))
-                } else {
-                    Member::find(level, name)
-                }
-            });
-            self.saw_member |= level == Level::Message && member.is_some();
-            let key_start = self.token_start;
-            self.open[self.stack.depth()] = OpenMember {
-                member,
-                key_start,
-                value_start: 0,
-            };
+        let depth = self.stack.depth();
+        if self.tracker.reads_names(depth) {
+            let name = self
+                .token_start
+                .checked_sub(self.base)
+                .and_then(|start| held.get(start + 1..at));
+            self.tracker.named(depth, self.token_start, name);
         }
-    }
-
-    /// The bytes of the token that is being scanned, up to `end` in `held`; `None` if its start
-    /// has been let go of.
-    fn token<'held>(&self, held: &'held [u8], end: usize) -> Option<&'held [u8]> {
-        let start = self.token_start.checked_sub(self.base)?;
-        held.get(start..end)
     }
 
     fn begin_key(&mut self, at: usize) {
@@ -470,54 +402,19 @@ impl Scanner {
 
     fn begin_token(&mut self, at: usize) {
         self.token_start = self.base + at;
-        self.escaped = false;
     }
 
     fn begin_value(&mut self, at: usize) {
-        let depth = self.stack.depth();
-        if depth <= DEEPEST {
-            self.open[depth].value_start = self.base + at;
-            if depth == 1 && self.is_array {
-                self.items += 1;
-            }
-        }
+        self.tracker.value_began(self.stack.depth(), self.base + at);
     }
 
     /// A value has ended before `end` in `held`.
     fn end_value(&mut self, held: &[u8], end: usize) {
         self.state = State::AfterValue;
-        let depth = self.stack.depth();
-        if depth > DEEPEST {
-            return;
-        }
-        let OpenMember {
-            member: Some(member),
-            key_start,
-            value_start,
-        } = std::mem::take(&mut self.open[depth])
-        else {
-            return;
-        };
-        if member == Member::Id {
-            self.note_id(held, value_start, end);
-        }
-        let value = Span::new(value_start, self.base + end);
-        let key_start = key_start as u32;
-        self.envelope.note(member, MemberSpan { key_start, value });
-    }
-
-    fn note_id(&mut self, held: &[u8], value_start: usize, end: usize) {
-        let raw = value_start
-            .checked_sub(self.base)
-            .and_then(|start| held.get(start..end));
-        let Some(id) = raw.and_then(RequestId::parse) else {
-            return;
-        };
-        let bytes = id.held_bytes();
-        if self.envelope.ids.len() < IDS_LIMIT && self.ids_bytes + bytes <= IDS_LIMIT_BYTES {
-            self.ids_bytes += bytes;
-            self.envelope.ids.push(id);
-        }
+        let base = self.base;
+        let raw = |start: usize| held.get(start.checked_sub(base)?..end);
+        self.tracker
+            .value_ended(self.stack.depth(), base + end, raw);
     }
 
     fn open_bracket(&mut self, is_object: bool) {
@@ -528,42 +425,12 @@ impl Scanner {
             return;
         }
         self.stack.push(is_object);
-        if outer == 0 {
-            self.is_array = !is_object;
-        }
-        if outer < DEEPEST {
-            self.open[outer + 1] = OpenMember::default();
-            self.levels[outer + 1] = self.level_of_inner(outer).filter(|_| is_object);
-        }
+        self.tracker.opened(outer, is_object);
         self.state = if is_object {
             State::KeyOrEnd
         } else {
             State::ItemOrEnd
         };
-    }
-
-    /// What an object would be that opens inside the bracket at depth `outer`.
-    fn level_of_inner(&self, outer: usize) -> Option<Level> {
-        match outer {
-            0 => Some(Level::Message),
-            1 if self.is_array => Some(Level::Message),
-            _ => self.open[outer].member.and_then(Member::opens),
-        }
-    }
-
-    /// What the innermost bracket is, if members are read in it.
-    fn level(&self) -> Option<Level> {
-        let depth = self.stack.depth();
-        if depth <= DEEPEST {
-            self.levels[depth]
-        } else {
-            None
-        }
-    }
-
-    fn in_id(&self) -> bool {
-        let depth = self.stack.depth();
-        depth <= DEEPEST && self.open[depth].member == Some(Member::Id)
     }
 
     fn closes(&self, byte: u8) -> bool {
@@ -604,16 +471,13 @@ impl Scanner {
     fn break_at(&mut self, at: usize) -> Step {
         self.broken = true;
         self.state = State::Resync;
-        let depth = self.stack.depth();
-        if depth <= DEEPEST {
-            self.open[depth] = OpenMember::default();
-        }
+        self.tracker.broke(self.stack.depth());
         Step::On(at)
     }
 
     fn resync(&mut self, byte: u8, at: usize) -> Step {
         match byte {
-            b'\r' if !self.saw_member => return Step::Restart(at),
+            b'\r' if !self.tracker.saw_member() => return Step::Restart(at),
             b'"' if self.stack.is_object() => self.begin_key(at),
             b'"' => {
                 self.begin_token(at);
@@ -645,149 +509,283 @@ impl Message {
     }
 }
 
-impl Number {
-    /// The part that `byte` continues with (RFC 8259, section 6).
-    fn then(self, byte: u8) -> Option<Self> {
-        Some(match (self, byte) {
-            (Self::Minus, b'0') => Self::Zero,
-            (Self::Minus, b'1'..=b'9') => Self::Integer,
-            (Self::Integer, b'0'..=b'9') => Self::Integer,
-            (Self::Zero | Self::Integer, b'.') => Self::Point,
-            (Self::Point | Self::Fraction, b'0'..=b'9') => Self::Fraction,
-            (Self::Zero | Self::Integer | Self::Fraction, b'e' | b'E') => Self::Exponent,
-            (Self::Exponent, b'+' | b'-') => Self::ExponentSign,
-            (Self::Exponent | Self::ExponentSign | Self::ExponentDigits, b'0'..=b'9') => {
-                Self::ExponentDigits
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use proptest::prelude::*;
+    use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::protocol::envelope::{Level, Member};
+    use crate::protocol::id::RequestId;
+    use crate::protocol::samples;
+
+    /// What an independent reader finds in an object, every pair in order.
+    struct Pairs<'json>(Vec<(String, &'json RawValue)>);
+
+    impl<'json> Deserialize<'json> for Pairs<'json> {
+        fn deserialize<D: Deserializer<'json>>(reader: D) -> Result<Self, D::Error> {
+            struct Collect;
+            impl<'json> Visitor<'json> for Collect {
+                type Value = Pairs<'json>;
+
+                fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    out.write_str("an object")
+                }
+
+                fn visit_map<A: MapAccess<'json>>(
+                    self,
+                    mut map: A,
+                ) -> Result<Pairs<'json>, A::Error> {
+                    let mut pairs = Vec::new();
+                    while let Some((name, value)) = map.next_entry()? {
+                        pairs.push((name, value));
+                    }
+                    Ok(Pairs(pairs))
+                }
             }
-            _ => return None,
-        })
+            reader.deserialize_map(Collect)
+        }
     }
 
-    const fn may_end(self) -> bool {
-        matches!(
-            self,
-            Self::Zero | Self::Integer | Self::Fraction | Self::ExponentDigits
-        )
+    /// The envelope as the slow way finds it: by reading objects, and what lies in them, again.
+    #[derive(Default)]
+    struct Reference {
+        members: Vec<(Member, std::ops::Range<usize>)>,
+        duplicates: Vec<Member>,
+        ids: Vec<RequestId>,
     }
-}
 
-/// A sequence of several bytes inside a string.
-enum Sequence {
-    Whole(usize),
-    /// What has come of it is right so far.
-    Cut,
-    Wrong,
-}
+    impl Reference {
+        fn of(json: &str) -> Self {
+            let mut reference = Self::default();
+            reference.walk(json, json, Level::Message);
+            reference
+        }
 
-/// The escape that starts at `at` (RFC 8259, section 7). Surrogates need not be paired.
-fn escape_len(held: &[u8], at: usize) -> Sequence {
-    match held.get(at + 1) {
-        None => Sequence::Cut,
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Sequence::Whole(2),
-        Some(b'u') => {
-            let digits = &held[at + 2..held.len().min(at + 6)];
-            match (digits.iter().all(u8::is_ascii_hexdigit), digits.len()) {
-                (true, 4) => Sequence::Whole(6),
-                (true, _) => Sequence::Cut,
-                (false, _) => Sequence::Wrong,
+        fn walk(&mut self, whole: &str, object: &str, level: Level) {
+            let Ok(Pairs(pairs)) = serde_json::from_str(object) else {
+                return;
+            };
+            for (name, value) in pairs {
+                if let Some(member) = Member::find(level, name.as_bytes()) {
+                    self.note(whole, member, value.get());
+                }
             }
         }
-        Some(_) => Sequence::Wrong,
-    }
-}
 
-/// The character of several bytes that starts at `at` (RFC 3629, section 4).
-fn utf8_len(held: &[u8], at: usize) -> Sequence {
-    let (len, second) = match held[at] {
-        0xC2..=0xDF => (2, 0x80..=0xBF),
-        0xE0 => (3, 0xA0..=0xBF),
-        0xE1..=0xEC | 0xEE..=0xEF => (3, 0x80..=0xBF),
-        0xED => (3, 0x80..=0x9F),
-        0xF0 => (4, 0x90..=0xBF),
-        0xF1..=0xF3 => (4, 0x80..=0xBF),
-        0xF4 => (4, 0x80..=0x8F),
-        _ => return Sequence::Wrong,
-    };
-    let rest = &held[at + 1..held.len().min(at + len)];
-    let right = rest.iter().enumerate().all(|(place, byte)| match place {
-        0 => second.contains(byte),
-        _ => matches!(byte, 0x80..=0xBF),
-    });
-    match (right, rest.len() == len - 1) {
-        (true, true) => Sequence::Whole(len),
-        (true, false) => Sequence::Cut,
-        (false, _) => Sequence::Wrong,
-    }
-}
-
-/// The first byte at or after `at` that means something in a string: a quote, a backslash, a
-/// control character, or a byte that is not ASCII.
-fn skip_plain(held: &[u8], at: usize) -> usize {
-    // Signed, everything from 0x80 up is negative and so below the blank, as the controls are.
-    let special = |byte: u8| (byte as i8) < 0x20 || byte == b'"' || byte == b'\\';
-    let mut at = at;
-    // No early exit inside a block, so that the compiler makes it a few vector compares.
-    while let Some(block) = held.get(at..at + BLOCK_BYTES) {
-        let found = block
-            .iter()
-            .fold(false, |found, &byte| found | special(byte));
-        if found {
-            break;
-        }
-        at += BLOCK_BYTES;
-    }
-    while held.get(at).is_some_and(|&byte| !special(byte)) {
-        at += 1;
-    }
-    at
-}
-
-const BLOCK_BYTES: usize = 32;
-
-/// Which kind of bracket is open at each depth, one bit each.
-#[derive(Debug, Default)]
-struct BracketStack {
-    depth: usize,
-    /// The innermost up to 64.
-    top: u64,
-    /// Those further out, in words of 64.
-    rest: Vec<u64>,
-}
-
-impl BracketStack {
-    const fn depth(&self) -> usize {
-        self.depth
-    }
-
-    fn push(&mut self, is_object: bool) {
-        if self.depth > 0 && self.depth.is_multiple_of(64) {
-            self.rest.push(self.top);
-        }
-        self.top = self.top << 1 | u64::from(is_object);
-        self.depth += 1;
-    }
-
-    fn pop(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-        self.top >>= 1;
-        if self.depth > 0 && self.depth.is_multiple_of(64) {
-            self.top = self.rest.pop().unwrap_or_default();
+        fn note(&mut self, whole: &str, member: Member, value: &str) {
+            if let Some(inner) = member.opens() {
+                self.walk(whole, value, inner);
+            }
+            if self.members.iter().any(|(seen, _)| *seen == member) {
+                self.duplicates.push(member);
+                self.members.retain(|(seen, _)| *seen != member);
+            }
+            let start = value.as_ptr() as usize - whole.as_ptr() as usize;
+            self.members.push((member, start..start + value.len()));
+            if member == Member::Id {
+                self.ids.extend(RequestId::parse(value.as_bytes()));
+            }
         }
     }
 
-    /// Whether the innermost bracket is an object's.
-    const fn is_object(&self) -> bool {
-        self.depth > 0 && self.top & 1 == 1
+    /// Scans `line`, which ends in a newline, in the pieces that `cuts` makes of it.
+    fn scan_in_pieces(line: &[u8], cuts: &[usize]) -> (Scanner, Scan) {
+        let mut scanner = Scanner::new();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (line.len() + 1)).collect();
+        cuts.sort_unstable();
+        for cut in cuts {
+            let scan = scanner.scan(&line[..cut]);
+            if scan != Scan::Pending {
+                return (scanner, scan);
+            }
+        }
+        let scan = scanner.scan(line);
+        (scanner, scan)
     }
 
-    fn clear(&mut self) {
-        self.depth = 0;
-        self.top = 0;
-        self.rest.clear();
-        self.rest.shrink_to(64);
+    fn with_newline(line: &[u8]) -> Vec<u8> {
+        [line, b"\n"].concat()
     }
 
-    fn held_bytes(&self) -> usize {
-        self.rest.capacity() * size_of::<u64>()
+    #[track_caller]
+    fn check(line: &str, verdict: Verdict, ids: &[&str]) {
+        let bytes = with_newline(line.as_bytes());
+        let (scanner, scan) = scan_in_pieces(&bytes, &[]);
+        assert_eq!(scan, Scan::LineEnd(line.len()), "{line}");
+        assert_eq!(scanner.verdict(), verdict, "{line}");
+        let found: Vec<&[u8]> = scanner.envelope().ids.iter().map(RequestId::raw).collect();
+        assert_eq!(
+            found,
+            ids.iter().map(|id| id.as_bytes()).collect::<Vec<_>>(),
+            "{line}"
+        );
+    }
+
+    fn whole(line: &str) -> Verdict {
+        Verdict::Whole {
+            end: line.trim_end().len(),
+            is_array: line.starts_with('['),
+        }
+    }
+
+    #[test]
+    fn ids_are_found_wherever_they_stand() {
+        for (line, ids) in [
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, &["1"][..]),
+            (
+                r#"{"result":{"id":2},"jsonrpc":"2.0","id":"a"}  "#,
+                &["\"a\""],
+            ),
+            (r#"{"\u0069d" : 1.0 }"#, &["1.0"]),
+            (r#"{"id":1,"id":2}"#, &["1", "2"]),
+            (r#"{"id":null}"#, &[]),
+            (r#"{"id":{"id":1}}"#, &[]),
+            (r#"{"id":[1]}"#, &[]),
+            (r#"{"id":true}"#, &[]),
+            (r#"{"params":{"id":1,"params":{"id":3}}}"#, &[]),
+            (r#"[{"id":1},{"id":2},[{"id":3}],4]"#, &["1", "2"]),
+        ] {
+            check(line, whole(line), ids);
+        }
+    }
+
+    #[test]
+    fn an_id_is_found_behind_what_breaks_the_line() {
+        for (line, ids) in [
+            (r#"{"result":NaN,"id":5}"#, &["5"][..]),
+            (
+                r#"{"result":[NaN,-Infinity,{"a":undefined}],"id":5}"#,
+                &["5"],
+            ),
+            (r#"{"result":{"a":1,},"id":5}"#, &["5"]),
+            (r#"{"result":{"a" 1},"id":5}"#, &["5"]),
+            (r#"{"result":1 "id":5}"#, &["5"]),
+            (r#"{"result" "id":5}"#, &["5"]),
+            ("{\"result\":\"a\tb\",\"id\":5}", &["5"]),
+            (r#"{"result":"\x","id":5}"#, &["5"]),
+            (r#"{"id":5,"result":{"text":"cut of"#, &["5"]),
+            (r#"{"id":5}}"#, &["5"]),
+            (r#"{"id":5}{"id":6}"#, &["5", "6"]),
+            (r#"{"id":01}"#, &[]),
+            (r#"{"id":1"#, &[]),
+        ] {
+            check(line, Verdict::Broken, ids);
+        }
+    }
+
+    #[test]
+    fn a_line_that_ends_between_tokens_is_told_apart() {
+        for line in [
+            "{",
+            "[",
+            r#"{"id": 1,"#,
+            r#"{"result": {"a": []}"#,
+            r#"{"id""#,
+            r#"{"id":"#,
+        ] {
+            let ids = if line.contains(",") { &["1"][..] } else { &[] };
+            check(line, Verdict::CutBetweenTokens, ids);
+        }
+        check(r#"{"resu"#, Verdict::Broken, &[]);
+        check(r#"{"id":12"#, Verdict::Broken, &[]);
+    }
+
+    #[test]
+    fn depth_has_no_end_that_matters() {
+        for depth in [1, 63, 64, 65, 126, 127, 128, 129, 5_000, 200_000] {
+            let mixed = "[{\"a\":".repeat(depth);
+            let closed = "}]".repeat(depth);
+            let line = format!("{{\"params\":{mixed}0{closed},\"id\":7}}");
+            check(&line, whole(&line), &["7"]);
+            let wrong = format!(
+                "{{\"params\":{mixed}0{}]}},\"id\":7}}",
+                "}]".repeat(depth - 1)
+            );
+            let bytes = with_newline(wrong.as_bytes());
+            assert_eq!(scan_in_pieces(&bytes, &[]).0.verdict(), Verdict::Broken);
+        }
+    }
+
+    #[test]
+    fn beyond_the_depth_limit_only_the_newline_is_looked_for() {
+        let mut scanner = Scanner::new();
+        let deep = vec![b'['; DEPTH_LIMIT + 1];
+        assert_eq!(scanner.scan(&deep), Scan::Pending);
+        assert_eq!(scanner.verdict(), Verdict::TooDeep);
+        assert!(scanner.held_bytes() <= DEPTH_LIMIT / 8 * 2);
+        let line = with_newline(&deep);
+        assert_eq!(scanner.scan(&line), Scan::LineEnd(deep.len()));
+        scanner.reset();
+        assert!(scanner.held_bytes() <= 1024);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_missed() {
+        let line = br#"{"a":"some text \u00e9 that is long","\u0069d":"an id","method":"m"}"#;
+        let line = with_newline(line);
+        for step in 1..9 {
+            let mut scanner = Scanner::new();
+            let mut held = Vec::new();
+            let mut ended = false;
+            for piece in line.chunks(step) {
+                held.extend_from_slice(piece);
+                ended = matches!(scanner.scan(&held), Scan::LineEnd(_));
+                held.drain(..scanner.forget());
+                assert!(held.len() <= 24, "{} bytes held", held.len());
+            }
+            assert!(ended);
+            assert_eq!(scanner.envelope().ids[0].raw(), b"\"an id\"");
+            assert!(scanner.envelope().has(Member::Method));
+            assert!(matches!(scanner.verdict(), Verdict::Whole { .. }));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn exactly_what_is_json_is_whole(text in samples::near_json()) {
+            let mut text = text;
+            text.retain(|&byte| byte != b'\n');
+            let start = text.iter().position(|byte| matches!(byte, b'{' | b'[')).unwrap_or(0);
+            let text = &text[start..];
+            prop_assume!(matches!(text.first(), Some(b'{' | b'[')));
+            let line = with_newline(text);
+            let (scanner, scan) = scan_in_pieces(&line, &[]);
+            let is_json = serde_json::from_slice::<&RawValue>(text).is_ok();
+            let is_whole = scan == Scan::LineEnd(text.len()) && matches!(scanner.verdict(), Verdict::Whole { .. });
+            prop_assert_eq!(is_whole, is_json, "{:?}", String::from_utf8_lossy(text));
+        }
+
+        #[test]
+        fn any_cut_gives_the_same(text in samples::near_json(), cuts in prop::collection::vec(any::<usize>(), 0..6)) {
+            let start = text.iter().position(|byte| matches!(byte, b'{' | b'[')).unwrap_or(0);
+            let line = with_newline(&text[start..]);
+            prop_assume!(matches!(line[0], b'{' | b'['));
+            let (one, one_scan) = scan_in_pieces(&line, &[]);
+            let (other, other_scan) = scan_in_pieces(&line, &cuts);
+            prop_assert_eq!(one_scan, other_scan);
+            prop_assert_eq!(one.verdict(), other.verdict());
+            prop_assert_eq!(one.envelope(), other.envelope());
+        }
+
+        #[test]
+        fn spans_are_those_of_a_slow_reader(text in samples::readable_object()) {
+            let line = with_newline(text.as_bytes());
+            let (scanner, _) = scan_in_pieces(&line, &[]);
+            let envelope = scanner.envelope();
+            let reference = Reference::of(&text);
+            for member in Member::ALL {
+                let expected = reference.members.iter().find(|(found, _)| *found == member);
+                let found = envelope.has(member).then(|| envelope.spans[member as usize].value.range());
+                prop_assert_eq!(found, expected.map(|(_, range)| range.clone()), "{}", member);
+            }
+            prop_assert_eq!(envelope.duplicate, reference.duplicates.first().copied());
+            prop_assert_eq!(&envelope.ids[..], &reference.ids[..]);
+        }
     }
 }

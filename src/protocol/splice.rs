@@ -7,9 +7,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
+use super::envelope::Member;
 use super::frame::{Frame, FrameArena, NEWLINE};
 use super::json::{self, Span};
-use super::message::{Member, Message};
+use super::message::Message;
 
 /// Up to this length a message is copied, which costs less than holding on to the memory that it
 /// was read into and less than writing it in pieces.
@@ -91,8 +92,8 @@ impl<'message> Splice<'message> {
 
     /// Takes the member off with its name and one comma; changes nothing if it is not there.
     ///
-    /// Two members that stand beside each other can be taken off of one object only if a third
-    /// stands behind them, because each takes the comma behind it where there is one.
+    /// To take several off one object, use [`Splice::retain_members`]: each would take a comma that
+    /// belongs to the other.
     pub fn remove_member(&mut self, member: Member) -> &mut Self {
         match self.message.member_span(member) {
             Some(found) => self.remove_entry(found.key_start as usize, found.value),
@@ -115,6 +116,64 @@ impl<'message> Splice<'message> {
             Span::new(before.unwrap_or(key_start), value.end())
         };
         self.replace(span, b"")
+    }
+
+    /// Leaves only those members of the object at `object` that `keep` wants.
+    pub fn retain_members(
+        &mut self,
+        object: Span,
+        mut keep: impl FnMut(&json::Entry<'message>) -> bool,
+    ) -> &mut Self {
+        let message = self.message;
+        let members = json::members(message.bytes().get(object.range()).unwrap_or_default());
+        let members = members.map(|entry| {
+            let place = Span::new(entry.key_start, entry.span.end());
+            (place.within(object), keep(&entry))
+        });
+        self.retain(members)
+    }
+
+    /// Leaves only those elements of the array at `array` whose bytes `keep` wants.
+    pub fn retain_elements(
+        &mut self,
+        array: Span,
+        mut keep: impl FnMut(&'message [u8]) -> bool,
+    ) -> &mut Self {
+        let message = self.message;
+        let elements = message.bytes().get(array.range()).unwrap_or_default();
+        let places = json::elements(elements)
+            .map(|span| (span.within(array), keep(&elements[span.range()])));
+        self.retain(places)
+    }
+
+    /// Takes off the items that are not wanted, in runs, each with as many commas as it has items.
+    fn retain(&mut self, items: impl Iterator<Item = (Span, bool)>) -> &mut Self {
+        let mut last_kept: Option<Span> = None;
+        let mut run: Option<Span> = None;
+        for (item, keep) in items {
+            if !keep {
+                let start = run.map_or(item.start(), Span::start);
+                run = Some(Span::new(start, item.end()));
+                continue;
+            }
+            if let Some(run) = run.take() {
+                self.take_run(last_kept, run, Some(item));
+            }
+            last_kept = Some(item);
+        }
+        if let Some(run) = run {
+            self.take_run(last_kept, run, None);
+        }
+        self
+    }
+
+    fn take_run(&mut self, kept_before: Option<Span>, run: Span, kept_behind: Option<Span>) {
+        let span = match (kept_before, kept_behind) {
+            (Some(before), _) => Span::new(before.end(), run.end()),
+            (None, Some(behind)) => Span::new(run.start(), behind.start()),
+            (None, None) => run,
+        };
+        self.replace(span, b"");
     }
 
     /// The span of the whole message.
@@ -171,5 +230,150 @@ impl<'message> Splice<'message> {
         segments.push(bytes.slice(at..));
         segments.push(NEWLINE);
         Frame::from_segments(segments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::samples;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    /// `change` makes `after` of `before`, and leaves JSON behind.
+    #[track_caller]
+    fn check(before: &str, change: impl FnOnce(&mut Splice<'_>), after: &str) {
+        let message = message(before);
+        let mut splice = Splice::of(&message);
+        change(&mut splice);
+        let written = String::from_utf8(splice.finish().to_vec()).unwrap();
+        assert_eq!(written, format!("{after}\n"));
+        serde_json::from_str::<serde_json::Value>(&written).unwrap();
+    }
+
+    #[test]
+    fn values_are_replaced_where_they_stand() {
+        check(
+            r#"{ "params":{"_meta":{"progressToken":"t", "x":1.0}} , "id" : 1.50,"method":"m"}"#,
+            |splice| {
+                splice
+                    .replace_member(Member::Id, b"7")
+                    .replace_member(Member::MetaProgressToken, b"7")
+                    .replace_member(Member::Error, b"left out");
+            },
+            r#"{ "params":{"_meta":{"progressToken":7, "x":1.0}} , "id" : 7,"method":"m"}"#,
+        );
+    }
+
+    #[test]
+    fn members_are_taken_off_with_one_comma() {
+        let id_off = |splice: &mut Splice<'_>| {
+            splice.remove_member(Member::Id);
+        };
+        check(r#"{"id":1,"a":2}"#, id_off, r#"{"a":2}"#);
+        check(r#"{"a":2 , "id" : 1 }"#, id_off, r#"{"a":2  }"#);
+        check(r#"{"a":2, "id":1, "b":3}"#, id_off, r#"{"a":2, "b":3}"#);
+        check(r#"{ "id":1 }"#, id_off, r"{  }");
+        check(r#"{"a":1}"#, id_off, r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn elements_are_taken_off_in_runs() {
+        let odd = |value: &[u8]| matches!(value, b"1" | b"3" | b"5");
+        for (before, after) in [
+            ("[1, 2, 3]", "[1, 3]"),
+            ("[2, 4, 1, 2 , 4, 3 , 2, 4]", "[1, 3]"),
+            ("[ 2, 4 ]", "[  ]"),
+            ("[]", "[]"),
+            ("[1 ,3]", "[1 ,3]"),
+        ] {
+            let text = |array: &str| format!(r#"{{"id":0,"result":{array}}}"#);
+            let change = |splice: &mut Splice<'_>| {
+                let array = splice.message.span(Member::Result).unwrap();
+                splice
+                    .replace_member(Member::Id, b"0")
+                    .retain_elements(array, odd);
+            };
+            check(&text(before), change, &text(after));
+        }
+    }
+
+    #[test]
+    fn members_are_taken_off_in_runs() {
+        check(
+            r#"{"x/a":1, "b":2, "x/c":{"x/d":1}, "x/e":3}"#,
+            |splice| {
+                let whole = splice.whole();
+                splice.retain_members(whole, |entry| !entry.key().starts_with("x/"));
+            },
+            r#"{"b":2}"#,
+        );
+    }
+
+    #[test]
+    fn a_member_is_put_first() {
+        let insert = |splice: &mut Splice<'_>| {
+            let whole = splice.whole();
+            splice.insert_member(whole, "jsonrpc", b"\"2.0\"");
+        };
+        check("{}", insert, r#"{"jsonrpc":"2.0"}"#);
+        check("{ }", insert, r#"{"jsonrpc":"2.0" }"#);
+        check(r#"{ "id":1}"#, insert, r#"{"jsonrpc":"2.0", "id":1}"#);
+    }
+
+    #[test]
+    fn a_large_body_is_not_copied() {
+        let body = "x".repeat(1 << 20);
+        let message = message(&format!(r#"{{"id":1,"result":"{body}"}}"#));
+        let mut splice = Splice::of(&message);
+        splice.replace_member(Member::Id, b"12345");
+        let frame = splice.finish();
+        assert_eq!(
+            frame.to_vec(),
+            format!("{{\"id\":12345,\"result\":\"{body}\"}}\n").into_bytes()
+        );
+        let held = message.bytes().as_ptr_range();
+        let shared = frame
+            .segments()
+            .iter()
+            .filter(|segment| held.contains(&segment.as_ptr()));
+        assert_eq!(shared.count(), 2);
+        assert_eq!(frame.segments().len(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn all_other_bytes_stay(
+            text in samples::readable_object(),
+            picked in prop::collection::btree_set(0..Member::COUNT, 0..4),
+            filler in prop_oneof![3 => Just(0_usize), 1 => Just(COPY_LIMIT_BYTES)],
+        ) {
+            // Blanks are part of a message too.
+            let text = text.replacen('{', &format!("{{{}", " ".repeat(filler)), 1);
+            let message = message(&text);
+            let mut expected = text.clone();
+            let mut splice = Splice::of(&message);
+            let mut spans: Vec<Span> = picked
+                .iter()
+                .filter_map(|&at| message.span(Member::ALL[at]))
+                .collect();
+            // Outer spans hold inner ones: keep those that lie beside each other.
+            spans.sort();
+            spans.dedup_by(|next, kept| next.start() < kept.end());
+            for span in &spans {
+                splice.replace(*span, b"\"new\"");
+            }
+            for span in spans.iter().rev() {
+                expected.replace_range(span.range(), "\"new\"");
+            }
+            expected.push('\n');
+            let frame = splice.finish();
+            prop_assert_eq!(frame.len(), expected.len());
+            prop_assert_eq!(frame.to_vec(), expected.as_bytes());
+        }
     }
 }
