@@ -85,10 +85,15 @@ fn secret_in_word(word: &str) -> Option<usize> {
     if let Some(start) = password_in_url(word) {
         return Some(start);
     }
+    looks_like_token(word).then_some(0)
+}
+
+/// Whether a value begins as the access tokens of well-known services do.
+pub fn looks_like_token(word: &str) -> bool {
     let starts = TOKEN_BEGINNINGS
         .iter()
         .any(|beginning| word.starts_with(beginning));
-    (starts && word.len() >= TOKEN_MIN_BYTES && !word.contains(char::is_whitespace)).then_some(0)
+    starts && word.len() >= TOKEN_MIN_BYTES && !word.contains(char::is_whitespace)
 }
 
 fn password_in_url(word: &str) -> Option<usize> {
@@ -103,7 +108,8 @@ fn is_secret_flag(word: &str) -> bool {
     word.starts_with('-') && !word.contains('=') && names_secret(word)
 }
 
-fn names_secret(name: &str) -> bool {
+/// Whether the name of a flag or a variable says that its value is a secret.
+pub fn names_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     if HARMLESS_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
         return false;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use super::arg_secrets::secret_arguments;
+
 /// How much of a long line is shown, in characters.
 const SHOWN_LINE_LIMIT_CHARS: usize = 160;
 
@@ -256,6 +258,19 @@ impl SourceText {
         }
     }
 
+    /// From a place to the end of the word there, in bytes: for what is known by its place only.
+    pub fn span_of(&self, place: Place) -> Option<Range<usize>> {
+        let number = usize::try_from(place.line).ok()?.checked_sub(1)?;
+        let start = *self.line_starts.get(number)?;
+        let skipped = usize::try_from(place.column).ok()?.checked_sub(1)?;
+        let line = self.line(number);
+        let at = line
+            .char_indices()
+            .nth(skipped)
+            .map_or(line.len(), |(at, _)| at);
+        Some(start + at..start + at + word_len(&line[at..]))
+    }
+
     /// The line that `span` begins in, marked as far as the span goes on it.
     pub fn source_line(&self, span: Range<usize>) -> SourceLine {
         let start = floor_char_boundary(&self.text, span.start);
@@ -264,14 +279,13 @@ impl SourceText {
         let line = self.line(number);
         let line_start = self.line_starts[number];
         let mark = (start - line_start).min(line.len())..(end - line_start).min(line.len());
-        match self.secret_from[number] {
-            Some(secret) if secret < line.len() => {
-                let shown = format!("{}{MASK}", &line[..secret]);
-                let mark = mark.start.min(secret)..mark.end.min(secret);
-                window(&shown, mark)
-            }
-            _ => window(line, mark),
-        }
+        let secrets = match self.secret_from[number] {
+            Some(from) if from < line.len() => std::iter::once(from..line.len()).collect(),
+            Some(_) => Vec::new(),
+            None => quoted_secrets(line),
+        };
+        let (line, mark) = mask(line, &secrets, mark);
+        window(&line, mark)
     }
 
     /// A finding at `span`, with its line.
@@ -366,6 +380,51 @@ fn key_is_env(key: &str) -> bool {
         .any(|part| part.trim().trim_matches(['"', '\'']) == "env")
 }
 
+/// The literal secrets among the quoted words of a line, as in `args = ["--token", "abc"]`.
+fn quoted_secrets(line: &str) -> Vec<Range<usize>> {
+    let mut words: Vec<Range<usize>> = Vec::new();
+    let mut at = 0;
+    while let Some(open) = line[at..].find(['"', '\'']).map(|found| at + found) {
+        let quote = line[open..].chars().next().unwrap_or('"');
+        let start = open + 1;
+        let end = line[start..]
+            .find(quote)
+            .map_or(line.len(), |found| start + found);
+        words.push(start..end);
+        at = (end + 1).min(line.len());
+    }
+    // Position 0 is the program's; here it is what stands before the first word.
+    let texts: Vec<&str> = std::iter::once("")
+        .chain(words.iter().map(|word| &line[word.clone()]))
+        .collect();
+    let secrets = secret_arguments(&texts).into_iter();
+    secrets
+        .map(|(at, from)| words[at - 1].start + from..words[at - 1].end)
+        .collect()
+}
+
+/// `line` with its secrets masked, and where the mark is then. The ranges are in order and apart.
+fn mask(line: &str, secrets: &[Range<usize>], mark: Range<usize>) -> (String, Range<usize>) {
+    let mut shown = String::new();
+    let mut moved = mark.clone();
+    let mut from = 0;
+    for secret in secrets {
+        shown.push_str(&line[from..secret.start]);
+        let before = shown.len();
+        shown.push_str(MASK);
+        let shift = |at: usize, inside: usize, now: usize| match at {
+            at if at >= secret.end => now + shown.len() - before - secret.len(),
+            at if at > secret.start => inside,
+            _ => now,
+        };
+        moved = shift(mark.start, before, moved.start)..shift(mark.end, shown.len(), moved.end);
+        from = secret.end;
+    }
+    shown.push_str(&line[from..]);
+    let end = moved.end.min(shown.len());
+    (shown, moved.start.min(end)..end)
+}
+
 /// Cuts a long line down to what lies around the mark, and takes out what would disturb a terminal.
 fn window(line: &str, mark: Range<usize>) -> SourceLine {
     let start = line[..mark.start].chars().count();
@@ -403,6 +462,16 @@ fn window(line: &str, mark: Range<usize>) -> SourceLine {
         mark_len: len.min(text.chars().count().saturating_sub(mark_start).max(1)),
         text,
         mark_start,
+    }
+}
+
+/// How long the string or bare word at the start of `text` is, in bytes.
+fn word_len(text: &str) -> usize {
+    match text.chars().next() {
+        Some(quote @ ('"' | '\'')) => text[1..].find(quote).map_or(text.len(), |end| end + 2),
+        _ => text
+            .find(|character: char| ",]}".contains(character) || character.is_whitespace())
+            .unwrap_or(text.len()),
     }
 }
 

@@ -1,18 +1,32 @@
 //! Configuration: from folders, text and an environment to servers that are valid throughout.
 //!
-//! The core compares and fills in: [`expand`] (`${NAME}`), [`environment`] (what a child is given),
-//! [`resolve`] (what a spawn needs), [`diff`] (what an edit touches), [`redact`] (what is never shown)
-//! and [`paths`] (where things are).
+//! The core reads text and compares results: [`parse`] (TOML to a [`spec::ServerSpec`] or every
+//! error), [`expand`] (`${NAME}`), [`env_file`], [`environment`] (what a child is given),
+//! [`resolve`] (what a spawn needs), [`diff`] (what an edit touches), [`advice`] (what `mcpd check`
+//! warns of), [`redact`] (what is never shown) and [`paths`] (where things are). The shell does the
+//! reading: [`load`], [`sources`], [`command_value`] and [`dirs`].
 //!
 //! Nothing here starts or stops a server, and no value of an environment is ever part of a message.
 
+pub mod advice;
 pub mod arg_secrets;
+pub mod command_value;
 pub mod diagnostics;
 pub mod diff;
+pub mod dirs;
+pub mod env_file;
 pub mod environment;
 pub mod expand;
 pub mod fingerprint;
+pub mod hash_key;
+pub mod load;
+pub mod parse;
 pub mod paths;
 pub mod redact;
+pub mod regular_file;
 pub mod resolve;
+pub mod sources;
 pub mod spec;
+mod suggest;
+mod table;
+mod units;

@@ -134,7 +134,9 @@ pub fn config_folder(
 ) -> ConfigFolder {
     let default = xdg_dir(environment, "XDG_CONFIG_HOME", home, ".config").join("mcpd");
     let chosen = flag_or_variable(flags.config.as_deref(), environment, "MCPD_CONFIG");
-    let chosen = chosen.map_or_else(|| default.clone(), |dir| working_directory.join(dir));
+    // Taken apart and put together again, so that `--config .` does not leave `/.` in every message.
+    let tidy = |dir: PathBuf| working_directory.join(dir).components().collect();
+    let chosen = chosen.map_or_else(|| default.clone(), tidy);
     ConfigFolder { chosen, default }
 }
 
@@ -455,7 +457,7 @@ mod tests {
     #[test]
     fn another_folder_has_sockets_and_state_of_its_own() {
         let mut case = Case::default();
-        case.flags.config = Some("checkout".into());
+        case.flags.config = Some("./checkout/.".into());
         let paths = case.paths().unwrap();
         assert_eq!(paths.config_dir(), Path::new("/here/checkout"));
         assert!(!paths.is_default());
