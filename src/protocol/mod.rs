@@ -5,6 +5,8 @@
 pub mod envelope;
 pub mod error;
 pub mod frame;
+#[cfg(test)]
+mod fuzz;
 mod grammar;
 pub mod id;
 pub mod json;

@@ -42,12 +42,11 @@ impl<'message> Splice<'message> {
 
     /// Puts `bytes` in the place of `span`.
     ///
-    /// Spans of two changes must not overlap; of two that do, the later one is left out.
+    /// Spans of two changes must not overlap; of two that do, the later one is left out. What is
+    /// put before a place stands before what replaces it.
     pub fn replace(&mut self, span: Span, bytes: &[u8]) -> &mut Self {
         let fits = span.start() <= span.end() && span.end() <= self.message.bytes().len();
-        let at = self
-            .edits
-            .partition_point(|edit| edit.span.start() <= span.start());
+        let at = self.edits.partition_point(|edit| edit.span <= span);
         let before = at.checked_sub(1).map_or(0, |at| self.edits[at].span.end());
         let behind = self
             .edits
@@ -279,6 +278,18 @@ mod tests {
         check(r#"{"a":2, "id":1, "b":3}"#, id_off, r#"{"a":2, "b":3}"#);
         check(r#"{ "id":1 }"#, id_off, r"{  }");
         check(r#"{"a":1}"#, id_off, r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn what_is_put_before_a_place_stands_before_what_replaces_it() {
+        check(
+            r#"{"id":1}"#,
+            |splice| {
+                splice.replace_member(Member::Id, b"2");
+                splice.insert(6, b" ").insert(6, b"\t");
+            },
+            "{\"id\": \t2}",
+        );
     }
 
     #[test]
