@@ -1,1 +1,58 @@
-//! (room session)
+//! Any number of hosts on one child: the multiplexer.
+//!
+//! [`Mux`] is the one type that the shell drives: lines, ends and the time go in, frames and
+//! [`MuxAction`]s come out. It owns everything that waits to be written, to hosts and to the child.
+//! It decides who gets an answer, what reaches the child and in which order; it never reads, writes,
+//! spawns, or looks at a clock, and it never changes a byte of `params`, `result` or `error` beyond
+//! what the tables of the design list.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | [`mux`] | what can be told to it and asked of it? |
+//! | `from_host`, `from_child` | what does this line mean? |
+//! | `answers` | how does a request end, and who is told what? |
+//! | `upstream` | what is written to the child next? |
+//! | `upkeep` | what does mcpd itself ask of a child, and who is to be cut off or let go? |
+//! | `attach`, `outbox`, `batch` | how far is one host, what waits for it? |
+//! | `requests`, `queue` | which requests are open, which wait, in which order? |
+//! | `handshake` | what are hosts told of the child? |
+//! | `subscriptions`, `levels`, `catalogue`, `tools` | who holds, hears, has seen, may call what? |
+//! | `service` | does a request wait, or is it refused? |
+//! | `faults` | which request has lost its answer? |
+//! | `limits` | how much may be held? |
+//!
+//! The invariants, each of which the sequence test in `tests` holds against random histories: a
+//! request gets one answer, to its asker, with its id as sent, and none once it is cancelled or its
+//! host has left; nothing that was written to a child is written to another; nothing but answers
+//! goes to a host before its `initialize` was answered; when nothing is open nothing is held.
+
+mod action;
+mod answers;
+mod attach;
+mod batch;
+mod catalogue;
+mod faults;
+mod from_child;
+mod from_host;
+mod handshake;
+mod levels;
+mod limits;
+mod mux;
+mod outbox;
+mod queue;
+mod requests;
+mod service;
+mod settings;
+mod snapshot;
+mod subscriptions;
+mod tools;
+mod upkeep;
+mod upstream;
+
+pub use action::{ChildGone, CloseReason, DropReason, HostFrame, LogLevel, MuxAction};
+pub use limits::{ATTACHMENTS, OPEN_PER_CHILD, OPEN_PER_HOST, Pool, UNREAD_PER_HOST_BYTES};
+pub use mux::{ANSWERS_AFTER_END, AttachmentsFull, Mux};
+pub use service::{Hold, HoldCause, Service, Unavailable};
+pub use settings::{HostInfo, MuxConfig};
+pub use snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest};
+pub use tools::ToolRules;

@@ -1,0 +1,385 @@
+//! How a request ends: with the child's answer, with an error of ours, or without a word.
+//!
+//! Decides what the host is told and puts the tables right that hung on the request. Each request
+//! leaves the table here and nowhere else, which is why it is answered once.
+
+use serde_json::{Value, json};
+
+use super::action::{DropReason, MuxAction};
+use super::attach::{Input, Session};
+use super::catalogue::read_page;
+use super::mux::Mux;
+use super::requests::{BatchKey, HostAsker, OpenRequest, Purpose, RequestKey};
+use super::service::Refusal;
+use crate::ids::HostKey;
+use crate::protocol::json::ValueType;
+use crate::protocol::write::{error_response, result_response};
+use crate::protocol::{ErrorCode, Frame, Member, Message, Outcome, RequestId, Span, Splice};
+
+/// An error of ours.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) code: ErrorCode,
+    pub(super) message: String,
+    /// `error.data`, a whole JSON value.
+    data: Option<Vec<u8>>,
+}
+
+impl Failure {
+    /// An error about a message, not about the server.
+    pub(super) fn of_message(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// An error that names the server in `data`, with what more is known.
+    pub(super) fn of_server(
+        code: ErrorCode,
+        server: &str,
+        message: impl Into<String>,
+        detail: &Value,
+    ) -> Self {
+        let data = if detail.is_null() {
+            json!({ "server": server })
+        } else {
+            json!({ "server": server, "detail": detail })
+        };
+        Self {
+            code,
+            message: message.into(),
+            data: Some(data.to_string().into_bytes()),
+        }
+    }
+
+    /// The error of a request that waited, or would have to wait, in vain.
+    pub(super) fn refused(refusal: Refusal, server: &str) -> Self {
+        Self::of_server(refusal.code, server, refusal.message, &refusal.detail)
+    }
+
+    /// The daemon ends and takes the request along.
+    pub(super) fn daemon_ended(server: &str) -> Self {
+        Self::of_server(
+            ErrorCode::DAEMON_RESTARTED,
+            server,
+            "the daemon ended while this request was open; whether it took effect is unknown",
+            &Value::Null,
+        )
+    }
+}
+
+/// What the child did to a request, for the tables that hang on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It was answered with a result.
+    Granted,
+    /// It was answered with an error.
+    Refused,
+    /// Nobody knows, or no child ever saw it: cancelled, timed out, its host or child gone.
+    Lost,
+}
+
+impl Mux {
+    /// The child has answered a request of a host.
+    pub(super) fn answer(&mut self, key: RequestKey, message: &Message) {
+        let Some(request) = self.take_request(key) else {
+            return;
+        };
+        let outcome = message.outcome();
+        let Some(asker) = request.host() else {
+            self.own_answer(&request, message);
+            return;
+        };
+        let frame = self.answer_frame(&request, asker, message);
+        let fate = match outcome {
+            Some(Outcome::Result) => Fate::Granted,
+            Some(Outcome::Error) | None => Fate::Refused,
+        };
+        self.counters.errors += u64::from(fate == Fate::Refused);
+        self.deliver(asker.host, asker.batch, frame, request.had_progress);
+        self.close(&request, fate);
+    }
+
+    /// Ends a request with an error of ours. A request of our own just ends.
+    pub(super) fn fail(&mut self, key: RequestKey, failure: &Failure) {
+        let Some(request) = self.take_request(key) else {
+            return;
+        };
+        let Some(asker) = request.host() else {
+            self.own_ended(&request, Fate::Lost);
+            return;
+        };
+        let frame = self.error_frame(asker.host, Some(&asker.id), failure);
+        self.deliver(asker.host, asker.batch, frame, request.had_progress);
+        self.close(&request, Fate::Lost);
+    }
+
+    /// Ends a request without a word: it was cancelled, or its host is gone.
+    pub(super) fn drop_request(&mut self, key: RequestKey) {
+        if let Some(request) = self.take_request(key) {
+            self.close(&request, Fate::Lost);
+        }
+    }
+
+    /// Answers a message of a host that never became an open request.
+    pub(super) fn refuse(
+        &mut self,
+        host: HostKey,
+        batch: Option<BatchKey>,
+        id: Option<&RequestId>,
+        failure: &Failure,
+    ) {
+        let frame = self.error_frame(host, id, failure);
+        self.deliver(host, batch, frame, false);
+    }
+
+    /// Answers a request of a host from here.
+    pub(super) fn answer_here(
+        &mut self,
+        host: HostKey,
+        batch: Option<BatchKey>,
+        id: &RequestId,
+        result: &[u8],
+    ) {
+        self.deliver(host, batch, result_response(id, result), false);
+    }
+
+    /// Hands an answer to its host, or puts it into the array that it belongs into.
+    fn deliver(&mut self, host: HostKey, batch: Option<BatchKey>, frame: Frame, own_write: bool) {
+        let Some(attachment) = self.hosts.get_mut(&host) else {
+            return;
+        };
+        match batch.and_then(|key| attachment.batches.get_mut(&key)) {
+            Some(answers) => {
+                let bytes = frame.len() as u64;
+                answers.add(frame);
+                self.hold(host, bytes);
+            }
+            None => self.send(host, frame, own_write),
+        }
+    }
+
+    /// Puts a frame into the outbox of a host.
+    pub(super) fn send(&mut self, host: HostKey, frame: Frame, own_write: bool) {
+        let Some(attachment) = self.hosts.get_mut(&host) else {
+            return;
+        };
+        let bytes = frame.len() as u64;
+        let is_first = attachment.outbox.push(frame, own_write);
+        if attachment.outbox.is_too_full() {
+            self.cut_off.insert(host, DropReason::UnreadBytes);
+        }
+        if is_first {
+            self.act(MuxAction::HostReady(host));
+        }
+        self.hold(host, bytes);
+    }
+
+    /// Charges a host with bytes; whoever has to go because of it goes after this event.
+    pub(super) fn hold(&mut self, host: HostKey, bytes: u64) {
+        let Some(largest) = self.pool.take(host, bytes) else {
+            return;
+        };
+        if self.hosts.contains_key(&largest) {
+            self.cut_off.insert(largest, DropReason::PoolFull);
+        } else {
+            self.act(MuxAction::EvictHost(largest));
+        }
+    }
+
+    /// Sends the array of a batch once it is complete.
+    pub(super) fn finish_batch(&mut self, host: HostKey, key: BatchKey) {
+        let Some(attachment) = self.hosts.get_mut(&host) else {
+            return;
+        };
+        if !attachment
+            .batches
+            .get(&key)
+            .is_some_and(|batch| batch.is_complete())
+        {
+            return;
+        }
+        if let Some(batch) = attachment.batches.remove(&key) {
+            self.pool.give_back(host, batch.bytes());
+            if let Some(frame) = batch.into_frame() {
+                self.send(host, frame, true);
+            }
+        }
+    }
+
+    /// Takes a request out of its table, and out of the queue if it waits there.
+    fn take_request(&mut self, key: RequestKey) -> Option<OpenRequest> {
+        let request = self.requests.remove(key)?;
+        if let Some(asker) = request.host()
+            && let Some(queued) = self.queue.remove(key, asker.host)
+        {
+            self.pool.give_back(asker.host, queued.len());
+        }
+        Some(request)
+    }
+
+    /// Puts right what hung on a request that has left its table.
+    fn close(&mut self, request: &OpenRequest, fate: Fate) {
+        let Some(asker) = request.host() else { return };
+        self.settle_purpose(request, asker, fate);
+        let attachment = self.hosts.get_mut(&asker.host);
+        if let Some(attachment) = attachment {
+            if attachment.input != Input::Open {
+                self.ending.push(asker.host);
+            }
+            if let Some(key) = asker.batch {
+                if let Some(batch) = attachment.batches.get_mut(&key) {
+                    batch.close();
+                }
+                self.finish_batch(asker.host, key);
+            }
+        }
+    }
+
+    fn settle_purpose(&mut self, request: &OpenRequest, asker: &HostAsker, fate: Fate) {
+        let host = asker.host;
+        match &request.purpose {
+            Purpose::Call | Purpose::List { .. } => {}
+            Purpose::Initialize { .. } => self.note_initialize_lost(host),
+            Purpose::Subscribe(uri) if fate == Fate::Granted => {
+                self.subscriptions.note_granted(Some(host), &uri.text);
+            }
+            Purpose::Subscribe(uri) => {
+                let was_refused = fate == Fate::Refused;
+                if self.subscriptions.note_failed(host, &uri.text, was_refused) {
+                    self.unsubscribe_upstream(uri);
+                }
+            }
+            Purpose::Unsubscribe(uri) => {
+                // Nobody held it when the host asked. If the child never saw that request, and
+                // nobody has come to hold it since, it has to be told by us.
+                if !request.is_written() && !self.subscriptions.is_held(&uri.text) {
+                    self.unsubscribe_upstream(uri);
+                }
+            }
+            Purpose::SetLevel { asked, sent } => {
+                self.levels.note_ended(host, *asked, *sent, fate);
+                self.sync_level();
+            }
+        }
+    }
+
+    /// A host's `initialize` came to nothing; unless another one waits it is as new.
+    fn note_initialize_lost(&mut self, host: HostKey) {
+        let still_asks = self
+            .requests
+            .all_of(host)
+            .into_iter()
+            .filter_map(|key| self.requests.get(key))
+            .any(|other| matches!(other.purpose, Purpose::Initialize { .. }));
+        if let Some(attachment) = self.hosts.get_mut(&host)
+            && attachment.session == Session::Asked
+            && !still_asks
+        {
+            attachment.session = Session::New;
+        }
+    }
+
+    /// The child's answer as the host gets it: its own id, every other byte as it came, unless
+    /// denied tools have to be taken out or the answer is not one that a host could read.
+    fn answer_frame(
+        &mut self,
+        request: &OpenRequest,
+        asker: &HostAsker,
+        message: &Message,
+    ) -> Frame {
+        let edits = match &request.purpose {
+            Purpose::List { kind, cursor } if message.outcome() == Some(Outcome::Result) => {
+                let result = message.value(Member::Result).unwrap_or_default();
+                let mut page = read_page(*kind, result, &self.config.tools);
+                let edits = std::mem::take(&mut page.edits);
+                self.catalogue.note_page(*kind, cursor.as_deref(), page);
+                edits
+            }
+            _ => Vec::new(),
+        };
+        if !is_well_formed(message) {
+            return repaired(message, &edits, asker, &self.config.server);
+        }
+        let mut splice = Splice::of(message);
+        splice.replace_member(Member::Id, asker.id.raw());
+        let result = message.span(Member::Result).unwrap_or_default();
+        for (span, kept) in &edits {
+            splice.replace(span.within(result), kept);
+        }
+        splice.finish()
+    }
+
+    /// An error of ours for a host.
+    fn error_frame(&mut self, host: HostKey, id: Option<&RequestId>, failure: &Failure) -> Frame {
+        self.counters.errors += 1;
+        let version = self
+            .hosts
+            .get(&host)
+            .and_then(|attachment| attachment.version());
+        error_response(
+            id,
+            version,
+            failure.code,
+            &failure.message,
+            failure.data.as_deref(),
+        )
+    }
+}
+
+/// Whether an answer is one by JSON-RPC 2.0, section 5: version, id, and either a result or an
+/// error that is an object.
+fn is_well_formed(message: &Message) -> bool {
+    let has_one = message.has(Member::Result) != message.has(Member::Error);
+    let error = message.value_type(Member::Error);
+    message.is_jsonrpc_two()
+        && message.has(Member::Id)
+        && has_one
+        && error.is_none_or(|kind| kind == ValueType::Object)
+}
+
+/// An answer that JSON-RPC does not allow, made one that it does: the bytes of `error` if there is
+/// one that is not null, else those of `result`; an error that is no object becomes the data of one;
+/// an answer with neither becomes an error that says so. Other members of such an answer are lost.
+fn repaired(
+    message: &Message,
+    edits: &[(Span, Vec<u8>)],
+    asker: &HostAsker,
+    server: &str,
+) -> Frame {
+    let value = |member| message.value(member).unwrap_or_default();
+    match message.outcome() {
+        Some(Outcome::Result) => {
+            let mut result = value(Member::Result).to_vec();
+            for (span, kept) in edits.iter().rev() {
+                result.splice(span.range(), kept.iter().copied());
+            }
+            result_response(&asker.id, &result)
+        }
+        Some(Outcome::Error) if message.value_type(Member::Error) == Some(ValueType::Object) => {
+            raw_error(&asker.id, value(Member::Error))
+        }
+        Some(Outcome::Error) => error_response(
+            Some(&asker.id),
+            None,
+            ErrorCode::INTERNAL_ERROR,
+            &format!("server {server} answered with an error that is no object"),
+            Some(value(Member::Error)),
+        ),
+        None => error_response(
+            Some(&asker.id),
+            None,
+            ErrorCode::INTERNAL_ERROR,
+            &format!("server {server} answered with neither a result nor an error"),
+            None,
+        ),
+    }
+}
+
+/// An error response around the child's own error object.
+fn raw_error(id: &RequestId, error: &[u8]) -> Frame {
+    let head: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";
+    Frame::line([head, id.raw(), b",\"error\":", error, b"}"].concat())
+}

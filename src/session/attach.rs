@@ -1,0 +1,71 @@
+//! One host on one server: how far its handshake is, and what waits for it.
+//!
+//! Decides nothing beyond its own state. Its requests are in the table of requests, its level and
+//! its subscriptions with those of all hosts.
+
+use std::collections::BTreeMap;
+
+use super::batch::BatchAnswer;
+use super::outbox::Outbox;
+use super::requests::BatchKey;
+use super::settings::HostInfo;
+use crate::protocol::Version;
+use crate::time::Moment;
+
+/// How far the handshake of a host is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Session {
+    /// The host sent no `initialize`. Left when it does.
+    #[default]
+    New,
+    /// Its first `initialize` waits for the child. Requests that follow it wait behind it. Left to
+    /// `Open` with the answer, back to `New` with an error.
+    Asked,
+    /// It was told this version. Another `initialize` may change the version, nothing ends it.
+    Open(Version),
+}
+
+/// What is still to come from a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Lines may come. Left when the host ends its input.
+    #[default]
+    Open,
+    /// Nothing more comes; answers that are due are waited for until this moment. Left when the
+    /// last of them is out, or at that moment.
+    Ended(Moment),
+    /// The shell was told to close it.
+    Closing,
+}
+
+/// One host.
+#[derive(Debug, Default)]
+pub(super) struct Attachment {
+    pub(super) info: HostInfo,
+    pub(super) session: Session,
+    pub(super) outbox: Outbox,
+    pub(super) batches: BTreeMap<BatchKey, BatchAnswer>,
+    pub(super) input: Input,
+}
+
+impl Attachment {
+    pub(super) fn new(info: HostInfo) -> Self {
+        Self {
+            info,
+            ..Self::default()
+        }
+    }
+
+    /// The version that the host was told.
+    pub(super) const fn version(&self) -> Option<Version> {
+        match self.session {
+            Session::Open(version) => Some(version),
+            Session::New | Session::Asked => None,
+        }
+    }
+
+    /// Whether anything that is not an answer may be sent to it.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.session, Session::Open(_))
+    }
+}

@@ -1,0 +1,182 @@
+//! How much may be held, and who goes when it is too much.
+//!
+//! One [`Pool`] of bytes serves the whole daemon; each multiplexer has a handle to it. It decides
+//! who is to be detached when it is full: the host that holds most, whichever server it uses. It
+//! never refuses bytes, because an answer may not be dropped; the detached host makes the room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::ids::HostKey;
+
+/// Requests that one host may have open.
+pub const OPEN_PER_HOST: usize = 1_000;
+/// Requests of hosts that may be open on one child, waiting ones included.
+pub const OPEN_PER_CHILD: usize = 10_000;
+/// Hosts that may be attached to one instance.
+pub const ATTACHMENTS: usize = 4_096;
+/// Bytes that may wait for a host to read them, if they are more than one message.
+pub const UNREAD_PER_HOST_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of requests that may wait for a child, if they are more than one message.
+pub(super) const QUEUE_BYTES: u64 = 64 * 1024 * 1024;
+/// Notifications of hosts that may wait for a child.
+pub(super) const QUEUED_NOTIFICATIONS: usize = 10_000;
+/// Bytes of answers to the child's own requests that may wait for it to read them. A child that
+/// asks on and on without reading gets no further answers; all else of this class is bounded by
+/// the tables it stems from.
+pub(super) const UNREAD_ANSWERS_TO_CHILD_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The bytes that the daemon holds, with who holds them. Handles share one account.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<Mutex<Ledger>>);
+
+#[derive(Debug)]
+struct Ledger {
+    limit_bytes: u64,
+    used_bytes: u64,
+    /// Bytes that no host can be charged with, such as a line that a child has half written.
+    unowned_bytes: u64,
+    by_host: BTreeMap<HostKey, u64>,
+    /// Hosts that are on their way out, so that one full pool does not detach more than it must.
+    leaving: BTreeSet<HostKey>,
+}
+
+impl Pool {
+    /// A pool of `limit_bytes` (`memory_limit`).
+    pub fn new(limit_bytes: u64) -> Self {
+        Self(Arc::new(Mutex::new(Ledger {
+            limit_bytes,
+            used_bytes: 0,
+            unowned_bytes: 0,
+            by_host: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+        })))
+    }
+
+    /// Changes the limit; what is over it goes with the next bytes that come.
+    pub fn set_limit(&self, limit_bytes: u64) {
+        self.ledger().limit_bytes = limit_bytes;
+    }
+
+    /// Bytes held by everybody.
+    pub fn used_bytes(&self) -> u64 {
+        let ledger = self.ledger();
+        ledger.used_bytes + ledger.unowned_bytes
+    }
+
+    /// Bytes held by one host.
+    pub fn held_by(&self, host: HostKey) -> u64 {
+        self.ledger().by_host.get(&host).copied().unwrap_or(0)
+    }
+
+    /// Counts bytes that belong to no host, such as the half line of a child: `before` was counted
+    /// for it so far, `now` is held now.
+    pub fn recount_unowned(&self, before: u64, now: u64) {
+        let mut ledger = self.ledger();
+        ledger.unowned_bytes = (ledger.unowned_bytes + now).saturating_sub(before);
+    }
+
+    /// Charges `host` with `bytes`. If the pool is full now: the host that has to go.
+    #[must_use]
+    pub(super) fn take(&self, host: HostKey, bytes: u64) -> Option<HostKey> {
+        let mut ledger = self.ledger();
+        ledger.used_bytes += bytes;
+        *ledger.by_host.entry(host).or_default() += bytes;
+        ledger.largest_if_full()
+    }
+
+    /// Takes `bytes` off the charge of `host`.
+    pub(super) fn give_back(&self, host: HostKey, bytes: u64) {
+        let mut ledger = self.ledger();
+        let Some(held) = ledger.by_host.get_mut(&host) else {
+            return;
+        };
+        let returned = bytes.min(*held);
+        *held -= returned;
+        if *held == 0 {
+            ledger.by_host.remove(&host);
+        }
+        ledger.used_bytes -= returned;
+    }
+
+    /// Gives back all that `host` holds.
+    pub(super) fn close(&self, host: HostKey) {
+        let mut ledger = self.ledger();
+        let held = ledger.by_host.remove(&host).unwrap_or(0);
+        ledger.used_bytes -= held;
+        ledger.leaving.remove(&host);
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // Every change to the ledger is complete before anything in it could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ledger {
+    fn largest_if_full(&mut self) -> Option<HostKey> {
+        let leaving: u64 = self
+            .leaving
+            .iter()
+            .filter_map(|host| self.by_host.get(host))
+            .sum();
+        if self.used_bytes + self.unowned_bytes - leaving <= self.limit_bytes {
+            return None;
+        }
+        let (&largest, _) = self
+            .by_host
+            .iter()
+            .filter(|(host, _)| !self.leaving.contains(host))
+            .max_by_key(|(_, bytes)| **bytes)?;
+        self.leaving.insert(largest);
+        Some(largest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: HostKey = HostKey(1);
+    const B: HostKey = HostKey(2);
+
+    #[test]
+    fn a_full_pool_names_the_largest_holder_once() {
+        let pool = Pool::new(100);
+        assert_eq!(pool.take(A, 60), None);
+        assert_eq!(pool.take(B, 40), None);
+        assert_eq!(pool.take(B, 1), Some(A));
+        assert_eq!(pool.take(B, 1), None, "the room that A makes is enough");
+        pool.close(A);
+        assert_eq!(pool.used_bytes(), 42);
+        assert_eq!(pool.take(B, 59), Some(B));
+    }
+
+    #[test]
+    fn bytes_come_back_and_never_more_than_were_taken() {
+        let pool = Pool::new(100);
+        assert_eq!(pool.take(A, 60), None);
+        pool.give_back(A, 20);
+        assert_eq!(pool.held_by(A), 40);
+        pool.give_back(A, 1_000);
+        pool.give_back(B, 1_000);
+        assert_eq!((pool.used_bytes(), pool.held_by(A)), (0, 0));
+    }
+
+    #[test]
+    fn bytes_without_an_owner_count_too() {
+        let pool = Pool::new(100);
+        pool.recount_unowned(0, 90);
+        assert_eq!(pool.take(A, 11), Some(A));
+        pool.recount_unowned(90, 0);
+        assert_eq!(pool.used_bytes(), 11);
+    }
+
+    #[test]
+    fn handles_share_one_account() {
+        let pool = Pool::new(100);
+        let other = pool.clone();
+        assert_eq!(pool.take(A, 90), None);
+        assert_eq!(other.take(B, 11), Some(A));
+    }
+}

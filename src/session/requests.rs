@@ -1,0 +1,414 @@
+//! The table of open requests: who asked, under which id, and how far it has got.
+//!
+//! Decides the ids that go upstream: small positive integers, never reused within a generation, so
+//! that a late answer cannot meet a later request. Keeps what an answer needs and nothing else: a
+//! request that was written is never written again, so its bytes are not kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::catalogue::ListKind;
+use super::levels::Level;
+use super::subscriptions::Uri;
+use crate::ids::HostKey;
+use crate::protocol::RequestId;
+use crate::protocol::opening::OPENING_IDS;
+use crate::time::Moment;
+
+/// A request in the table, in order of arrival. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RequestKey(pub(super) u64);
+
+/// The id of a request as the child knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct UpstreamId(pub(super) u64);
+
+/// One batch of a host whose array is not complete yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BatchKey(pub(super) u64);
+
+/// Where an answer goes.
+#[derive(Clone, Debug)]
+pub(super) struct HostAsker {
+    pub(super) host: HostKey,
+    /// The host's own id, byte for byte.
+    pub(super) id: RequestId,
+    /// The array that the answer belongs into.
+    pub(super) batch: Option<BatchKey>,
+    /// The host's own progress token, byte for byte.
+    pub(super) token: Option<Bytes>,
+}
+
+/// Who made a request.
+#[derive(Clone, Debug)]
+pub(super) enum Asker {
+    Host(HostAsker),
+    /// mcpd itself: what a new child has to be told again, and what nobody wants any more.
+    Mux,
+}
+
+/// What is done with the answer beyond handing it to the asker.
+#[derive(Clone, Debug)]
+pub(super) enum Purpose {
+    /// Nothing.
+    Call,
+    /// A host's `initialize` waits for the child's, with the version that the host asked for.
+    Initialize {
+        asked: String,
+    },
+    /// One page of a list; the cursor is the raw JSON string that was sent.
+    List {
+        kind: ListKind,
+        cursor: Option<Bytes>,
+    },
+    Subscribe(Uri),
+    Unsubscribe(Uri),
+    /// `asked` is what the host wants; `sent` is there once it was written.
+    SetLevel {
+        asked: Level,
+        sent: Option<SentLevel>,
+    },
+}
+
+/// What was written for a host's `logging/setLevel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SentLevel {
+    /// The most verbose level of all hosts, which is what the child was asked for.
+    pub(super) level: Level,
+    /// The level that the host had before and gets back if the child refuses.
+    pub(super) previous: Option<Level>,
+}
+
+/// How far a request has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Not written to any child: it waits in the queue, or for the handshake.
+    Waiting,
+    /// Written to the present child.
+    Written {
+        id: UpstreamId,
+        deadline: Option<Moment>,
+    },
+}
+
+/// One open request.
+#[derive(Clone, Debug)]
+pub(super) struct OpenRequest {
+    pub(super) asker: Asker,
+    pub(super) purpose: Purpose,
+    /// The method's name, for `status`.
+    pub(super) method: Box<str>,
+    pub(super) arrived: Moment,
+    pub(super) progress: Progress,
+    /// Whether it counts for `max_calls`.
+    pub(super) is_call: bool,
+    /// Whether a progress notification went out for it.
+    pub(super) had_progress: bool,
+}
+
+impl OpenRequest {
+    /// Its host, unless it is one of our own.
+    pub(super) const fn host(&self) -> Option<&HostAsker> {
+        match &self.asker {
+            Asker::Host(asker) => Some(asker),
+            Asker::Mux => None,
+        }
+    }
+
+    pub(super) const fn is_written(&self) -> bool {
+        matches!(self.progress, Progress::Written { .. })
+    }
+}
+
+/// All requests that are open on one instance.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    last_key: u64,
+    /// The id that was given last to this child.
+    last_upstream: u64,
+    open: BTreeMap<RequestKey, OpenRequest>,
+    by_host: BTreeMap<HostKey, BTreeMap<RequestId, RequestKey>>,
+    by_upstream: BTreeMap<UpstreamId, RequestKey>,
+    deadlines: BTreeSet<(Moment, RequestKey)>,
+    /// Those that wait; keys grow with the time of arrival, so the first has waited longest.
+    waiting: BTreeSet<RequestKey>,
+    /// Written requests that count for `max_calls`.
+    written_calls: usize,
+    /// Written requests of hosts, which a drain waits for.
+    written_of_hosts: usize,
+}
+
+impl Requests {
+    /// The next place in the order of arrival.
+    pub(super) fn next_key(&mut self) -> RequestKey {
+        self.last_key += 1;
+        RequestKey(self.last_key)
+    }
+
+    /// Opens a request under a key from [`Requests::next_key`]. It waits until it is written.
+    pub(super) fn insert(&mut self, key: RequestKey, request: OpenRequest) {
+        if let Some(asker) = request.host() {
+            self.by_host
+                .entry(asker.host)
+                .or_default()
+                .insert(asker.id.clone(), key);
+        }
+        self.waiting.insert(key);
+        self.open.insert(key, request);
+    }
+
+    pub(super) fn get(&self, key: RequestKey) -> Option<&OpenRequest> {
+        self.open.get(&key)
+    }
+
+    /// The open request that `host` knows as `id`.
+    pub(super) fn of_host(&self, host: HostKey, id: &RequestId) -> Option<RequestKey> {
+        self.by_host.get(&host)?.get(id).copied()
+    }
+
+    /// The open request that the child knows as `id`, whatever the spelling of that number.
+    pub(super) fn of_upstream(&self, id: &RequestId) -> Option<RequestKey> {
+        self.by_upstream.get(&UpstreamId(id.as_u64()?)).copied()
+    }
+
+    /// Marks a request as written and gives it its upstream id.
+    pub(super) fn mark_written(
+        &mut self,
+        key: RequestKey,
+        deadline: Option<Moment>,
+    ) -> Option<UpstreamId> {
+        let request = self.open.get_mut(&key)?;
+        self.last_upstream += 1;
+        let id = UpstreamId(self.last_upstream);
+        request.progress = Progress::Written { id, deadline };
+        self.written_calls += usize::from(request.is_call);
+        self.written_of_hosts += usize::from(request.host().is_some());
+        self.waiting.remove(&key);
+        self.by_upstream.insert(id, key);
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, key));
+        }
+        Some(id)
+    }
+
+    /// Notes what was written for a request to set the level.
+    pub(super) fn note_sent_level(&mut self, key: RequestKey, level: SentLevel) {
+        if let Some(Purpose::SetLevel { sent, .. }) =
+            self.open.get_mut(&key).map(|request| &mut request.purpose)
+        {
+            *sent = Some(level);
+        }
+    }
+
+    /// Notes that progress went out for a request.
+    pub(super) fn mark_progress(&mut self, key: RequestKey) {
+        if let Some(request) = self.open.get_mut(&key) {
+            request.had_progress = true;
+        }
+    }
+
+    /// Closes a request.
+    pub(super) fn remove(&mut self, key: RequestKey) -> Option<OpenRequest> {
+        let request = self.open.remove(&key)?;
+        self.waiting.remove(&key);
+        if let Progress::Written { id, deadline, .. } = request.progress {
+            self.by_upstream.remove(&id);
+            self.written_calls -= usize::from(request.is_call);
+            self.written_of_hosts -= usize::from(request.host().is_some());
+            if let Some(deadline) = deadline {
+                self.deadlines.remove(&(deadline, key));
+            }
+        }
+        if let Some(asker) = request.host()
+            && let Some(ids) = self.by_host.get_mut(&asker.host)
+        {
+            ids.remove(&asker.id);
+            if ids.is_empty() {
+                self.by_host.remove(&asker.host);
+            }
+        }
+        Some(request)
+    }
+
+    /// A new child's ids count from the beginning, behind those of the first exchange. Nothing that
+    /// was written to the old one may be open any more.
+    pub(super) fn begin_generation(&mut self) {
+        debug_assert!(self.by_upstream.is_empty(), "a request outlived its child");
+        self.last_upstream = OPENING_IDS;
+    }
+
+    /// The one request that is written and not answered, if it is only one.
+    pub(super) fn only_written(&self) -> Option<RequestKey> {
+        let mut written = self.by_upstream.values();
+        match (written.next(), written.next()) {
+            (Some(&key), None) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// All that are written to the present child.
+    pub(super) fn written(&self) -> Vec<RequestKey> {
+        self.by_upstream.values().copied().collect()
+    }
+
+    /// All that wait for a child, longest first.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (RequestKey, &OpenRequest)> {
+        self.waiting
+            .iter()
+            .filter_map(|key| Some((*key, self.open.get(key)?)))
+    }
+
+    /// All requests of a host.
+    pub(super) fn all_of(&self, host: HostKey) -> Vec<RequestKey> {
+        self.by_host
+            .get(&host)
+            .into_iter()
+            .flat_map(|ids| ids.values().copied())
+            .collect()
+    }
+
+    /// How many requests a host has open.
+    pub(super) fn count_of(&self, host: HostKey) -> usize {
+        self.by_host.get(&host).map_or(0, BTreeMap::len)
+    }
+
+    /// Written requests that count for `max_calls`.
+    pub(super) const fn written_calls(&self) -> usize {
+        self.written_calls
+    }
+
+    /// Written requests of hosts.
+    pub(super) const fn written_of_hosts(&self) -> usize {
+        self.written_of_hosts
+    }
+
+    /// How many are open, our own included.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// When the first written request times out.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// A written request that has timed out.
+    pub(super) fn expired(&self, now: Moment) -> Option<RequestKey> {
+        self.deadlines
+            .first()
+            .filter(|(deadline, _)| *deadline <= now)
+            .map(|(_, key)| *key)
+    }
+
+    /// The request of a host that arrived first, of all that are open.
+    pub(super) fn oldest(&self) -> Option<&OpenRequest> {
+        self.open.values().find(|request| request.host().is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: HostKey = HostKey(1);
+    const B: HostKey = HostKey(2);
+
+    fn request(host: HostKey, id: &str) -> OpenRequest {
+        OpenRequest {
+            asker: Asker::Host(HostAsker {
+                host,
+                id: RequestId::parse(id.as_bytes()).expect("a valid id"),
+                batch: None,
+                token: None,
+            }),
+            purpose: Purpose::Call,
+            method: "tools/call".into(),
+            arrived: Moment::ZERO,
+            progress: Progress::Waiting,
+            is_call: true,
+            had_progress: false,
+        }
+    }
+
+    fn open(requests: &mut Requests, host: HostKey, id: &str) -> RequestKey {
+        let key = requests.next_key();
+        requests.insert(key, request(host, id));
+        key
+    }
+
+    fn id(text: &str) -> RequestId {
+        RequestId::parse(text.as_bytes()).expect("a valid id")
+    }
+
+    #[test]
+    fn equal_ids_of_two_hosts_are_two_requests() {
+        let mut requests = Requests::default();
+        let (one, other) = (open(&mut requests, A, "1"), open(&mut requests, B, "1"));
+        assert_eq!(requests.of_host(A, &id("1.0")), Some(one));
+        assert_eq!(requests.of_host(B, &id("1e0")), Some(other));
+        assert_eq!(requests.of_host(A, &id("\"1\"")), None);
+    }
+
+    #[test]
+    fn upstream_ids_count_up_and_are_not_reused_within_a_generation() {
+        let mut requests = Requests::default();
+        requests.begin_generation();
+        let first = OPENING_IDS + 1;
+        for expected in first..=first + 2 {
+            let key = open(&mut requests, A, "7");
+            assert_eq!(requests.mark_written(key, None), Some(UpstreamId(expected)));
+            assert!(requests.remove(key).is_some());
+        }
+        let late = RequestId::from(first + 2);
+        assert_eq!(
+            requests.of_upstream(&late),
+            None,
+            "an answer that comes late finds nothing"
+        );
+        requests.begin_generation();
+        let key = open(&mut requests, A, "7");
+        assert_eq!(requests.mark_written(key, None), Some(UpstreamId(first)));
+        assert_eq!(requests.of_upstream(&id(&format!("{first}.0"))), Some(key));
+        assert_eq!(requests.of_upstream(&id(&format!("\"{first}\""))), None);
+    }
+
+    #[test]
+    fn every_index_is_empty_when_all_are_closed() {
+        let mut requests = Requests::default();
+        let deadline = Moment::ZERO + std::time::Duration::from_secs(1);
+        let keys = [open(&mut requests, A, "1"), open(&mut requests, B, "2")];
+        requests.mark_written(keys[0], Some(deadline));
+        assert_eq!(
+            (requests.written_calls(), requests.written_of_hosts()),
+            (1, 1)
+        );
+        assert_eq!(requests.expired(deadline), Some(keys[0]));
+        for key in keys {
+            assert!(requests.remove(key).is_some());
+            assert!(requests.remove(key).is_none());
+        }
+        assert_eq!(
+            (
+                requests.written_calls(),
+                requests.written_of_hosts(),
+                requests.len()
+            ),
+            (0, 0, 0)
+        );
+        assert_eq!(requests.next_deadline(), None);
+        assert!(requests.by_host.is_empty() && requests.by_upstream.is_empty());
+        assert_eq!(requests.waiting().count(), 0);
+    }
+
+    #[test]
+    fn the_only_written_one_is_known() {
+        let mut requests = Requests::default();
+        let (one, other) = (open(&mut requests, A, "1"), open(&mut requests, B, "2"));
+        assert_eq!(requests.only_written(), None);
+        requests.mark_written(one, None);
+        assert_eq!(requests.only_written(), Some(one));
+        requests.mark_written(other, None);
+        assert_eq!(requests.only_written(), None);
+    }
+}

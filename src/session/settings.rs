@@ -1,0 +1,48 @@
+//! What the multiplexer of one instance is told about its server.
+//!
+//! Decides nothing: these are the keys of a server file that matter here, already valid. The
+//! daemon fills them from the configuration; `session` never reads that room.
+
+use std::time::Duration;
+
+use super::tools::ToolRules;
+
+/// The settings of one instance. Every key may change while the child runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MuxConfig {
+    /// The name of the server, as in `data.server` of every error.
+    pub server: String,
+    /// What `clientInfo.version` says upstream: the version of mcpd.
+    pub client_version: String,
+    /// How long a request waits for a child that can serve it, from its arrival.
+    pub start_timeout: Duration,
+    /// How long a request may take, from its write to the child.
+    pub request_timeout: Option<Duration>,
+    /// How many calls the child may have open at once.
+    pub max_calls: Option<usize>,
+    /// Which tools hosts may see and call.
+    pub tools: ToolRules,
+}
+
+impl MuxConfig {
+    /// The defaults of a server file for the server `name`.
+    pub fn of(name: impl Into<String>) -> Self {
+        Self {
+            server: name.into(),
+            client_version: env!("CARGO_PKG_VERSION").to_owned(),
+            start_timeout: Duration::from_secs(90),
+            request_timeout: None,
+            max_calls: None,
+            tools: ToolRules::default(),
+        }
+    }
+}
+
+/// What is known of a host when it attaches, for `status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostInfo {
+    /// What the peer said of itself in `attach`, before its own `initialize` says more.
+    pub client: Option<String>,
+    /// The peer's process, where the socket told it.
+    pub pid: Option<u32>,
+}

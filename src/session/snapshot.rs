@@ -1,0 +1,74 @@
+//! What `status` shows of the sessions of one instance.
+//!
+//! Decides nothing; a snapshot is a copy, so that whoever reads it waits for nobody.
+
+use std::time::Duration;
+
+use crate::ids::HostKey;
+use crate::protocol::{ChildIdentity, Version};
+
+/// The sessions of one instance at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MuxSnapshot {
+    /// Every host that is attached.
+    pub hosts: Vec<HostSnapshot>,
+    /// Requests of hosts that are written and not answered.
+    pub open: usize,
+    /// Requests of hosts that no child has seen.
+    pub waiting: usize,
+    /// Uris that somebody is subscribed to.
+    pub subscriptions: usize,
+    /// The open request that arrived first.
+    pub oldest: Option<OldestRequest>,
+    /// What was counted since the instance exists.
+    pub counters: Counters,
+    /// The last line on stdout that was no message, fit to be shown.
+    pub noise_sample: Option<String>,
+    /// What the child said of itself; the last one's while there is none.
+    pub child: Option<ChildIdentity>,
+    /// How many tools hosts see, as far as a host has listed them all.
+    pub tools: Option<usize>,
+}
+
+/// One attached host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSnapshot {
+    /// Its key.
+    pub key: HostKey,
+    /// What it calls itself.
+    pub client: Option<String>,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// The version it was told, once its `initialize` was answered.
+    pub version: Option<Version>,
+    /// Its open requests.
+    pub open: usize,
+    /// Bytes that are held for it.
+    pub held_bytes: u64,
+}
+
+/// The request that has been open longest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldestRequest {
+    /// Time since it arrived.
+    pub age: Duration,
+    /// Its method.
+    pub method: String,
+}
+
+/// Numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests of hosts, those answered here included.
+    pub requests: u64,
+    /// Errors that hosts were answered with, the child's own included.
+    pub errors: u64,
+    /// Lines on the child's stdout that were no message.
+    pub noise_lines: u64,
+    /// Answers of the child to no open request: late, doubled or made up.
+    pub late_answers: u64,
+    /// Progress notifications with a token of no open request.
+    pub unknown_progress: u64,
+    /// Messages of either side that fit nowhere and were dropped.
+    pub dropped: u64,
+}

@@ -1,0 +1,438 @@
+//! What mcpd does of its own: telling a new child what the old one knew, ending what has to end,
+//! and putting right what an event left behind.
+//!
+//! Decides which requests of ours a child gets, who is cut off, and when a host may be closed. Our
+//! own requests are few and bounded: one level, one a uri, one a list.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::action::{ChildGone, CloseReason, LogLevel, MuxAction};
+use super::answers::{Failure, Fate};
+use super::attach::Input;
+use super::catalogue::{ListKind, WalkStep, read_page};
+use super::faults::Charges;
+use super::handshake::Welcome;
+use super::mux::{Child, Drain, Mux};
+use super::requests::{Asker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId};
+use super::service::{Service, refusal};
+use super::subscriptions::Uri;
+use crate::ids::{Generation, HostKey};
+use crate::protocol::{
+    ChildIdentity, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
+};
+use crate::time::Moment;
+
+/// How long an answer to a request of our own is waited for. Nothing depends on it but the table.
+const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Mux {
+    /// Starts the first exchange with a child.
+    pub(super) fn begin_child(&mut self, generation: Generation) {
+        if self.child.is_some() {
+            // The old one was never reported gone; nothing of it may be left.
+            let gone = ChildGone {
+                reason: "was replaced".to_owned(),
+                detail: serde_json::Value::Null,
+            };
+            self.end_child(&gone);
+        }
+        self.requests.begin_generation();
+        self.child_was_told = false;
+        let mut opening = Opening::new(&self.config.client_version, self.now);
+        while let Some(frame) = opening.poll_frame() {
+            self.queue.push_reserved(frame);
+        }
+        self.child = Some(Child {
+            generation,
+            opening,
+            welcome: None,
+            charges: Charges::default(),
+            unread_answers_bytes: 0,
+            drain: None,
+        });
+    }
+
+    /// The child has opened its session: hosts that wait for that are answered, and it is told
+    /// what the child before it knew.
+    pub(super) fn open_child(&mut self, identity: ChildIdentity) {
+        let welcome = Welcome::of(&identity, &self.config.server);
+        self.note_identity(identity);
+        if let Some(child) = &mut self.child {
+            child.welcome = Some(welcome.clone());
+        }
+        self.answer_initializes(&welcome);
+        self.sync_level();
+        for uri in self.subscriptions.to_make_again() {
+            self.subscriptions.note_written(&uri.text);
+            let params = uri_params(&uri.raw);
+            self.ask_child(
+                "resources/subscribe",
+                Purpose::Subscribe(uri),
+                Some(&params),
+            );
+        }
+        let (walked, gone) = self.catalogue.begin_walks(|kind| welcome.offers(kind));
+        for kind in walked {
+            self.ask_list(kind, None);
+        }
+        for method in gone {
+            self.broadcast(&write::notification(method, None));
+        }
+    }
+
+    fn note_identity(&mut self, identity: ChildIdentity) {
+        if let Some(before) = &self.identity
+            && before.version != identity.version
+        {
+            let (before, version) = (before.version, identity.version);
+            let text = format!("speaks MCP {version} now; attached hosts were told by {before}");
+            self.log(LogLevel::Info, text);
+        }
+        self.identity = Some(identity.clone());
+        self.act(MuxAction::Opened(identity));
+    }
+
+    /// Answers every `initialize` that waited for the child.
+    fn answer_initializes(&mut self, welcome: &Welcome) {
+        let asking: Vec<_> = self
+            .requests
+            .waiting()
+            .filter_map(|(key, request)| match &request.purpose {
+                Purpose::Initialize { asked } => Some((key, negotiate(asked, welcome.version()))),
+                _ => None,
+            })
+            .collect();
+        for (key, version) in asking {
+            let Some(asker) = self.requests.get(key).and_then(|one| one.host()).cloned() else {
+                continue;
+            };
+            self.open_session(asker.host, version);
+            self.drop_request(key);
+            self.answer_here(asker.host, None, &asker.id, &welcome.result_for(version));
+        }
+    }
+
+    /// The child is gone: what was written to it is lost, what was not stays.
+    pub(super) fn end_child(&mut self, gone: &ChildGone) {
+        if self.is_writable() {
+            self.unserved_since = self.now;
+        }
+        self.child = None;
+        self.child_was_told = false;
+        self.queue.forget_child();
+        let server = &self.config.server;
+        let detail = serde_json::json!({ "reason": gone.reason, "child": gone.detail });
+        let failure = Failure::of_server(
+            ErrorCode::SERVER_EXITED,
+            server,
+            format!(
+                "server {server} {} while this request was open; whether it took effect is unknown",
+                gone.reason
+            ),
+            &detail,
+        );
+        for key in self.requests.written() {
+            self.fail(key, &failure);
+        }
+        self.levels.forget_child();
+        self.subscriptions.forget_child();
+        self.catalogue.forget_child();
+    }
+
+    /// Writes a request of our own.
+    fn ask_child(&mut self, method: &str, purpose: Purpose, params: Option<&[u8]>) {
+        let key = self.requests.next_key();
+        let request = OpenRequest {
+            asker: Asker::Mux,
+            purpose,
+            method: method.into(),
+            arrived: self.now,
+            progress: Progress::Waiting,
+            is_call: false,
+            had_progress: false,
+        };
+        self.requests.insert(key, request);
+        let deadline = Some(self.now + OWN_REQUEST_TIMEOUT);
+        if let Some(UpstreamId(id)) = self.requests.mark_written(key, deadline) {
+            self.queue.push_reserved(write::request(id, method, params));
+        }
+    }
+
+    fn ask_list(&mut self, kind: ListKind, cursor: Option<&[u8]>) {
+        let params = cursor.map(|cursor| [b"{\"cursor\":", cursor, b"}"].concat());
+        let purpose = Purpose::List { kind, cursor: None };
+        self.ask_child(kind.method(), purpose, params.as_deref());
+    }
+
+    /// Sets the child to the most verbose level that a host wants, if it is not there yet.
+    pub(super) fn sync_level(&mut self) {
+        if self.is_writable()
+            && let Some(level) = self.levels.own_request()
+        {
+            self.levels.note_open();
+            let params = format!("{{\"level\":\"{}\"}}", level.as_str());
+            let purpose = Purpose::SetLevel {
+                asked: level,
+                sent: None,
+            };
+            self.ask_child("logging/setLevel", purpose, Some(params.as_bytes()));
+        }
+    }
+
+    /// Tells the child to forget a uri that nobody holds any more.
+    pub(super) fn unsubscribe_upstream(&mut self, uri: &Uri) {
+        if self.is_writable() {
+            let params = uri_params(&uri.raw);
+            let purpose = Purpose::Unsubscribe(uri.clone());
+            self.ask_child("resources/unsubscribe", purpose, Some(&params));
+        }
+    }
+
+    /// The child has answered a request of our own.
+    pub(super) fn own_answer(&mut self, request: &OpenRequest, message: &Message) {
+        let is_granted = message.outcome() == Some(Outcome::Result);
+        if let Purpose::List { kind, .. } = request.purpose {
+            let step = if is_granted {
+                let result = message.value(Member::Result).unwrap_or_default();
+                let page = read_page(kind, result, &self.config.tools);
+                self.catalogue.note_own_page(kind, page)
+            } else {
+                self.catalogue.note_own_refusal(kind)
+            };
+            return self.take_step(kind, step);
+        }
+        self.own_ended(
+            request,
+            if is_granted {
+                Fate::Granted
+            } else {
+                Fate::Refused
+            },
+        );
+    }
+
+    fn take_step(&mut self, kind: ListKind, step: WalkStep) {
+        match step {
+            WalkStep::More(cursor) => self.ask_list(kind, Some(&cursor)),
+            WalkStep::Changed => self.broadcast(&write::notification(kind.changed(), None)),
+            WalkStep::Same => {}
+        }
+    }
+
+    /// A request of our own has ended, whichever way.
+    pub(super) fn own_ended(&mut self, request: &OpenRequest, fate: Fate) {
+        match &request.purpose {
+            Purpose::SetLevel { asked, .. } => {
+                self.levels.note_own_ended(*asked, fate);
+                self.sync_level();
+            }
+            Purpose::Subscribe(uri) if fate == Fate::Granted => {
+                self.subscriptions.note_granted(None, &uri.text);
+            }
+            Purpose::Subscribe(_) => {
+                let text = "the new process did not grant a subscription of the old one".to_owned();
+                self.log(LogLevel::Warn, text);
+            }
+            Purpose::List { kind, .. } => self.catalogue.abandon_walk(*kind),
+            Purpose::Call | Purpose::Initialize { .. } | Purpose::Unsubscribe(_) => {}
+        }
+    }
+
+    /// Hosts see other tools from now on, whatever the child lists.
+    pub(super) fn tell_tools_changed(&mut self) {
+        self.catalogue.forget_tools();
+        let has_tools = self
+            .identity
+            .as_ref()
+            .is_some_and(|identity| identity.offers("tools"));
+        if has_tools {
+            self.broadcast(&write::notification(ListKind::Tools.changed(), None));
+        }
+    }
+
+    /// Tells the child that nobody waits for a request any more, if it has seen it.
+    fn cancel_upstream(&mut self, key: RequestKey, reason: &str) {
+        let progress = self.requests.get(key).map(|request| request.progress);
+        if let Some(Progress::Written {
+            id: UpstreamId(id), ..
+        }) = progress
+        {
+            let params = format!("{{\"requestId\":{id},\"reason\":\"{reason}\"}}");
+            let frame = write::notification("notifications/cancelled", Some(params.as_bytes()));
+            self.queue.push_reserved(frame);
+        }
+    }
+
+    /// Ends all that hosts have open on the child.
+    pub(super) fn cancel_written(&mut self, code: ErrorCode) {
+        let server = &self.config.server;
+        let failure = if code == ErrorCode::DAEMON_RESTARTED {
+            Failure::daemon_ended(server)
+        } else {
+            let text = format!(
+                "server {server} is being stopped or restarted; this request was cancelled"
+            );
+            Failure::of_server(code, server, text, &serde_json::Value::Null)
+        };
+        for key in self.requests.written() {
+            if self
+                .requests
+                .get(key)
+                .is_some_and(|request| request.host().is_some())
+            {
+                self.cancel_upstream(key, "the server is being stopped");
+                self.fail(key, &failure);
+            }
+        }
+    }
+
+    /// Ends all that no child has seen.
+    pub(super) fn fail_waiting(&mut self, failure: &Failure) {
+        let waiting: Vec<_> = self.requests.waiting().map(|(key, _)| key).collect();
+        for key in waiting {
+            self.fail(key, failure);
+        }
+    }
+
+    /// Ends the requests whose `request_timeout` has passed, and our own that nobody answers.
+    pub(super) fn expire_written(&mut self) {
+        while let Some(key) = self.requests.expired(self.now) {
+            self.cancel_upstream(key, "request_timeout has passed");
+            let server = &self.config.server;
+            let timeout = self.config.request_timeout.unwrap_or_default();
+            let text =
+                format!("server {server} did not answer within request_timeout ({timeout:?})");
+            let failure =
+                Failure::of_server(ErrorCode::TIMED_OUT, server, text, &serde_json::Value::Null);
+            self.fail(key, &failure);
+        }
+    }
+
+    /// When the wait of a waiting request ends first. Those that were there while the child still
+    /// served wait from its end.
+    pub(super) fn next_wait_end(&self) -> Option<Moment> {
+        let (_, first) = self.requests.waiting().next()?;
+        Some(self.wait_end(first))
+    }
+
+    fn wait_end(&self, request: &OpenRequest) -> Moment {
+        request.arrived.max(self.unserved_since) + self.config.start_timeout
+    }
+
+    /// Answers those that wait in vain.
+    pub(super) fn judge_waiting(&mut self) {
+        let is_final = matches!(self.service, Service::Unavailable(_) | Service::Stopping);
+        if self.is_writable() && !is_final {
+            return;
+        }
+        let (server, start_timeout) = (&self.config.server, self.config.start_timeout);
+        let refused: Vec<_> = self
+            .requests
+            .waiting()
+            .filter_map(|(key, request)| {
+                let end = self.wait_end(request);
+                Some((
+                    key,
+                    refusal(&self.service, server, start_timeout, end, self.now)?,
+                ))
+            })
+            .collect();
+        for (key, refusal) in refused {
+            let failure = Failure::refused(refusal, &self.config.server);
+            self.fail(key, &failure);
+        }
+        if is_final {
+            for queued in self.queue.take_notifications(None) {
+                self.pool.give_back(queued.host, queued.len());
+                self.counters.dropped += 1;
+            }
+        }
+    }
+
+    /// Closes the hosts that ended their input and whose last answers did not come.
+    pub(super) fn expire_ended(&mut self) {
+        let expired: Vec<_> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| matches!(host.input, Input::Ended(until) if until <= self.now))
+            .map(|(key, _)| *key)
+            .collect();
+        for host in expired {
+            self.drop_requests_of(host, "the host has ended its input");
+            self.close_host(host, CloseReason::GaveUp);
+        }
+    }
+
+    fn drop_requests_of(&mut self, host: HostKey, reason: &str) {
+        for key in self.requests.all_of(host) {
+            self.cancel_upstream(key, reason);
+            self.drop_request(key);
+        }
+    }
+
+    fn close_host(&mut self, host: HostKey, reason: CloseReason) {
+        if let Some(attachment) = self.hosts.get_mut(&host)
+            && attachment.input != Input::Closing
+        {
+            attachment.input = Input::Closing;
+            self.act(MuxAction::CloseHost(host, reason));
+        }
+    }
+
+    /// Takes a host off every table; its calls are cancelled upstream. Others keep what they share
+    /// with it.
+    pub(super) fn forget_host(&mut self, host: HostKey) {
+        if self.hosts.remove(&host).is_none() {
+            return;
+        }
+        self.drop_requests_of(host, "the host has left");
+        for uri in self.subscriptions.leave(host) {
+            self.unsubscribe_upstream(&uri);
+        }
+        self.levels.leave(host);
+        self.sync_level();
+        self.queue.take_notifications(Some(host));
+        self.pool.close(host);
+    }
+
+    /// Does what an event has left to be done. Every event ends here.
+    pub(super) fn settle(&mut self) {
+        while let Some((host, reason)) = self.cut_off.pop_first() {
+            if self.hosts.contains_key(&host) {
+                self.forget_host(host);
+                self.act(MuxAction::DropHost(host, reason));
+            }
+        }
+        for host in std::mem::take(&mut self.ending) {
+            self.close_if_finished(host);
+        }
+        let is_drained = self.requests.written_of_hosts() == 0;
+        if let Some(child) = &mut self.child
+            && child.drain == Some(Drain::Waiting)
+            && is_drained
+        {
+            child.drain = Some(Drain::Done);
+            self.act(MuxAction::Drained);
+        }
+        if !self.child_was_told && self.has_child_frame() {
+            self.child_was_told = true;
+            self.act(MuxAction::ChildReady);
+        }
+    }
+
+    fn close_if_finished(&mut self, host: HostKey) {
+        let is_finished = self.requests.count_of(host) == 0
+            && self.hosts.get(&host).is_some_and(|attachment| {
+                matches!(attachment.input, Input::Ended(_)) && attachment.batches.is_empty()
+            });
+        if is_finished {
+            self.close_host(host, CloseReason::Finished);
+        }
+    }
+}
+
+fn uri_params(raw: &Bytes) -> Vec<u8> {
+    [b"{\"uri\":", &raw[..], b"}"].concat()
+}
