@@ -3,8 +3,12 @@
 
 mod common;
 
+mod flow;
+mod framing;
 mod handshake;
 mod ids;
 mod lifecycle;
 mod notifications;
+mod pass_through;
 mod restart;
+mod stderr_logs;

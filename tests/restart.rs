@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::common::{Home, Stopwatch, error_code, text_of, wait_until};
+use crate::common::{Home, Stopwatch, error_code, let_pass, text_of};
 
 /// Keys that make a run of a tenth of a second a stable one.
 const STABLE: &str =
@@ -170,10 +170,7 @@ fn a_handshake_alone_does_not_reset_the_back_off() {
     let home = Home::new();
     home.fake("fake", &["--exit-after", "100"]);
     let daemon = home.start();
-    let watch = Stopwatch::start();
-    wait_until("seven seconds", || {
-        (watch.elapsed() > Duration::from_secs(7)).then_some(())
-    });
+    let_pass(Duration::from_secs(7));
     let starts = daemon.record("fake").starts();
     assert!((2..=5).contains(&starts), "{starts} starts in 7 s");
 }
@@ -192,10 +189,7 @@ fn a_stopped_daemon_catches_up_quietly() {
     let (dead, alive) = (daemon.server_pid("dies"), daemon.server_pid("lives"));
     daemon.signal(Signal::SIGSTOP);
     kill(Pid::from_raw(dead), Signal::SIGKILL).expect("the child is there");
-    let watch = Stopwatch::start();
-    wait_until("three seconds", || {
-        (watch.elapsed() > Duration::from_secs(3)).then_some(())
-    });
+    let_pass(Duration::from_secs(3));
     daemon.signal(Signal::SIGCONT);
     assert_eq!(dies.text("sum", json!({"a": 1})), "1");
     assert_eq!(lives.text("sum", json!({"a": 1})), "1");
@@ -215,10 +209,7 @@ fn a_stopped_child_recovers() {
     let pid = Pid::from_raw(daemon.server_pid("fake"));
     kill(pid, Signal::SIGSTOP).expect("the child is there");
     let id = host.start_call("sum", json!({"a": 1}));
-    let watch = Stopwatch::start();
-    wait_until("three seconds", || {
-        (watch.elapsed() > Duration::from_secs(3)).then_some(())
-    });
+    let_pass(Duration::from_secs(3));
     kill(pid, Signal::SIGCONT).expect("the child is there");
     assert_eq!(text_of(&host.answer(id)), "1");
     assert_eq!(daemon.record("fake").starts(), 1);

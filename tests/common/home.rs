@@ -246,6 +246,18 @@ impl Home {
         i32::try_from(self.status()?["daemon"]["pid"].as_i64()?).ok()
     }
 
+    /// The fake servers, launchers and grandchildren that live in this home.
+    pub(crate) fn fakes(&self) -> Vec<(i32, String)> {
+        let is_fake = |pid: &i32| {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            program == Path::new(FAKE)
+        };
+        self.processes()
+            .into_iter()
+            .filter(|(pid, _)| is_fake(pid))
+            .collect()
+    }
+
     /// Every process of this home.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         leaks::processes_of(self.folder.path())

@@ -33,6 +33,14 @@ pub(crate) fn wait_within<T>(
     }
 }
 
+/// Lets time pass where the passing of time itself is what is tested.
+pub(crate) fn let_pass(time: Duration) {
+    let watch = Stopwatch::start();
+    wait_within(time * 2 + PATIENCE, "time passes", || {
+        (watch.elapsed() >= time).then_some(())
+    });
+}
+
 /// Measures what took how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);

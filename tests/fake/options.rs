@@ -123,7 +123,10 @@ pub(crate) const SWITCHES: &[Switch] = &[
         "exit 1 once N calls were answered",
     ),
     flag("--die-on-call", "end by SIGKILL on reading tools/call"),
-    flag("--spin-on-epipe", "write for ever once a write fails"),
+    flag(
+        "--spin-on-epipe",
+        "write for ever once a write fails or the input ends",
+    ),
     flag("--close-stdout", "after initialized close stdout and stay"),
     flag("--close-stdin", "after initialized close stdin and stay"),
     flag("--stop-reading", "after initialized read nothing more"),

@@ -511,6 +511,9 @@ impl Server {
             pause(Duration::from_millis(400));
             fs::write(path, "saved").expect("the state can be saved");
         }
+        while self.options.has("--spin-on-epipe") {
+            self.output.line("still here");
+        }
         if self.options.has("--ignore-eof") {
             return linger();
         }
