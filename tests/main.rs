@@ -3,12 +3,22 @@
 
 mod common;
 
+mod commands;
+mod config_errors;
+mod connect;
+mod coverage;
+mod daemon_socket;
+mod env_secrets;
 mod flow;
 mod framing;
 mod handshake;
 mod ids;
 mod lifecycle;
+mod load;
 mod notifications;
 mod pass_through;
+mod paths_args;
+mod readme;
 mod restart;
+mod status;
 mod stderr_logs;

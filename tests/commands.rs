@@ -1,0 +1,262 @@
+//! The command line: verbs, output and exit codes.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::common::{Home, RawHost, wait_until};
+
+const EXAMPLE: &str = "command = \"mcpd\"\nargs = [\"example-server\"]\n";
+
+fn with_example() -> Home {
+    let home = Home::new();
+    let toml = EXAMPLE.replace("\"mcpd\"", &crate::common::quoted(crate::common::MCPD));
+    home.server("calculator", &toml);
+    home
+}
+
+/// `call` starts what is needed and prints the result; values are typed, or JSON.
+#[test]
+fn call_prints_the_result() {
+    let home = with_example();
+    assert_eq!(
+        home.mcpd(&["call", "calculator", "add", "a=2", "b=3"])
+            .expect_code(0)
+            .stdout,
+        "5\n"
+    );
+    assert_eq!(
+        home.mcpd(&["call", "calculator", "divide", "a=1", "b=4"])
+            .expect_code(0)
+            .stdout,
+        "0.25\n"
+    );
+    assert_eq!(
+        home.mcpd(&[
+            "call",
+            "calculator",
+            "multiply",
+            "--json",
+            "{\"a\": 6, \"b\": 7}"
+        ])
+        .expect_code(0)
+        .stdout,
+        "42\n"
+    );
+}
+
+/// A call that fails says why and ends with 1; one that cannot be meant ends with 2.
+#[test]
+fn a_failed_call_says_why() {
+    let home = with_example();
+    let failed = home
+        .mcpd(&["call", "calculator", "divide", "a=1", "b=0"])
+        .expect_code(1);
+    assert!(
+        (failed.stdout + &failed.stderr)
+            .to_lowercase()
+            .contains("zero")
+    );
+    let unknown = home.mcpd(&["call", "calculator", "fly"]);
+    assert_ne!(unknown.code, 0);
+    let nobody = home.mcpd(&["call", "nobody", "add"]);
+    assert_ne!(nobody.code, 0);
+    assert!((nobody.stdout + &nobody.stderr).contains("nobody"));
+    home.mcpd(&["call", "calculator"]).expect_code(2);
+    home.mcpd(&["call", "calculator", "add", "nonsense"])
+        .expect_code(2);
+}
+
+/// `tools` lists what every server, or one, offers, all pages of it.
+#[test]
+fn tools_lists_every_page() {
+    let home = with_example();
+    home.fake("fake", &["--page", "4"]);
+    let all = home.mcpd(&["tools"]).expect_code(0).stdout;
+    for name in ["add", "subtract", "multiply", "divide", "echo", "twice_big"] {
+        assert!(all.contains(name), "{name}: {all}");
+    }
+    let one = home.mcpd(&["tools", "calculator"]).expect_code(0).stdout;
+    assert!(one.contains("add") && !one.contains("twice_big"), "{one}");
+    let json = home
+        .mcpd(&["tools", "calculator", "--json"])
+        .expect_code(0)
+        .json();
+    assert!(json.to_string().contains("inputSchema"), "{json}");
+}
+
+/// The example server speaks MCP by itself, with progress and its two switches.
+#[test]
+fn the_example_is_an_mcp_server() {
+    let home = Home::new();
+    let mut command = home.command(&["example-server", "--debug"]);
+    command.env("CALC_PRECISION", "2");
+    let mut host = RawHost::through(command);
+    let result = host.initialize();
+    assert_eq!(result["protocolVersion"], "2025-11-25");
+    assert!(
+        host.text("divide", json!({"a": 1, "b": 3}))
+            .starts_with("0.33")
+    );
+    host.end_output();
+    let (status, stderr) = host.wait_exit();
+    assert!(status.success());
+    assert!(!stderr.is_empty(), "--debug says something");
+}
+
+/// `start`, `stop`, `restart` and `reset-failed` take several names and are true when they return.
+#[test]
+fn verbs_are_true_when_they_return() {
+    let home = Home::new();
+    home.fake("one", &[]);
+    home.fake("two", &[]);
+    home.fake_with("bad", &["--exit", "1"], "start_limit = 1\n");
+    let daemon = home.start();
+    daemon.wait_for_state("one", "running");
+    daemon.wait_for_state("two", "running");
+    daemon.mcpd(&["stop", "one", "two"]).expect_code(0);
+    for name in ["one", "two"] {
+        assert_eq!(daemon.server_status(name)["state"], "stopped");
+    }
+    daemon.mcpd(&["stop", "one"]).expect_code(0);
+    daemon.mcpd(&["start", "one", "two"]).expect_code(0);
+    let pid = daemon.server_pid("one");
+    daemon.mcpd(&["restart", "one"]).expect_code(0);
+    assert_ne!(daemon.server_pid("one"), pid);
+    daemon.wait_for_state("bad", "failed");
+    daemon.mcpd(&["reset-failed", "bad"]).expect_code(0);
+    let unknown = daemon.mcpd(&["start", "one", "nobody"]);
+    assert_ne!(unknown.code, 0);
+    assert!((unknown.stdout + &unknown.stderr).contains("nobody"));
+    daemon.mcpd(&["start"]).expect_code(2);
+}
+
+/// `shutdown` ends the daemon and all its servers; without one it says so with 4.
+#[test]
+fn shutdown_ends_everything() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let mut host = home.connect_host("fake");
+    host.initialize();
+    home.mcpd(&["shutdown"]).expect_code(0);
+    assert_eq!(home.fakes(), []);
+    assert!(!home.control_socket().exists());
+    home.mcpd(&["shutdown"]).expect_code(4);
+}
+
+/// Commands that need a daemon and find none say so with 4; `check` and `logs` need none.
+#[test]
+fn commands_without_a_daemon() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    for args in [&["stop", "fake"][..], &["restart", "fake"], &["reload"]] {
+        home.mcpd(args).expect_code(4);
+    }
+    home.mcpd(&["check"]).expect_code(0);
+    {
+        let mut host = home.connect_host("fake");
+        host.initialize();
+        host.call("stderr", json!({"kind": "text", "text": "kept"}));
+        wait_until("the log has it", || {
+            home.mcpd(&["logs", "fake"])
+                .stdout
+                .contains("kept")
+                .then_some(())
+        });
+    }
+    home.mcpd(&["shutdown"]).expect_code(0);
+    assert!(
+        home.mcpd(&["logs", "fake"])
+            .expect_code(0)
+            .stdout
+            .contains("kept"),
+        "logs reads the file"
+    );
+}
+
+/// Every command has help with an example.
+#[test]
+fn every_command_has_help_with_an_example() {
+    let home = Home::new();
+    let commands = [
+        "daemon",
+        "connect",
+        "status",
+        "start",
+        "stop",
+        "restart",
+        "reset-failed",
+        "shutdown",
+        "reload",
+        "check",
+        "logs",
+        "tools",
+        "call",
+        "example-server",
+    ];
+    let overview = home.mcpd(&["--help"]).expect_code(0).stdout;
+    for command in commands {
+        assert!(overview.contains(command), "{command}: {overview}");
+        let help = home.mcpd(&[command, "--help"]).expect_code(0).stdout;
+        assert!(help.contains(&format!("mcpd {command}")), "{help}");
+        assert!(help.to_lowercase().contains("example"), "{help}");
+    }
+    home.mcpd(&["no-such-command"]).expect_code(2);
+    home.mcpd(&["status", "--no-such-flag"]).expect_code(2);
+    let version = home.mcpd(&["--version"]).expect_code(0).stdout;
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+}
+
+/// A reader that leaves early is no failure and no message.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let home = Home::new();
+    for number in 0..40 {
+        home.fake_with(&format!("server{number}"), &[], "enabled = false\n");
+    }
+    let daemon = home.start();
+    let mut child = daemon
+        .command(&["status", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child
+        .stderr
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut stderr)
+        .expect("it is text");
+    child.wait().expect("it ends");
+    assert_eq!(stderr, "");
+}
+
+/// Colour only where it is asked for, or on a terminal without `NO_COLOR`.
+#[test]
+fn colour_is_asked_for() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("fake", "running");
+    assert!(
+        daemon
+            .mcpd(&["status", "--color", "always"])
+            .stdout
+            .contains('\u{1b}')
+    );
+    assert!(
+        !daemon
+            .mcpd(&["status", "--color", "auto"])
+            .stdout
+            .contains('\u{1b}')
+    );
+    assert!(
+        !daemon
+            .mcpd(&["status", "--color", "never"])
+            .stdout
+            .contains('\u{1b}')
+    );
+}
