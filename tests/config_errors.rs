@@ -183,7 +183,7 @@ fn an_unreadable_file_says_so() {
     }
     let home = Home::new();
     let file = home.server("closed", "command = \"cat\"\n");
-    fs::set_permissions(file, fs::Permissions::from_mode(0)).expect("the mode");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o000)).expect("the mode");
     let outcome = home.mcpd(&["check"]).expect_code(78);
     assert!((outcome.stdout + &outcome.stderr).contains("closed.toml"));
 }

@@ -321,11 +321,11 @@ fn look_alike_variables_are_named() {
     }
     let outcome = home.mcpd(&["check"]);
     let said = outcome.stdout + &outcome.stderr;
-    for number in 0..forms.len() {
+    for (number, form) in forms.iter().enumerate() {
         assert!(
             said.contains(&format!("s{number}.toml:2:")),
             "{}: {said}",
-            forms[number]
+            form
         );
     }
     assert_eq!(outcome.code, 78, "the first two are errors");
@@ -556,9 +556,9 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
         for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let path = entry.path();
             if path.is_dir() {
-                folders.push(path)
+                folders.push(path);
             } else if path.is_file() {
-                found.push(path)
+                found.push(path);
             }
         }
     }

@@ -272,3 +272,18 @@ fn requests_wait_for_the_new_child() {
         assert_eq!(text_of(&host.answer(id)), number.to_string());
     }
 }
+
+/// A server that dies of every call answers everything else; each call is one error and one restart.
+#[test]
+fn a_server_that_dies_of_every_call_is_no_storm() {
+    let home = Home::new();
+    home.fake_with("fake", &["--die-on-call"], STABLE);
+    let daemon = home.start();
+    let mut host = daemon.connect_host("fake");
+    host.initialize();
+    for _ in 0..3 {
+        assert_eq!(error_code(&host.call("sum", json!({}))), -31001);
+        assert!(host.ask("prompts/list", json!({}))["result"].is_object());
+    }
+    assert_eq!(daemon.record("fake").starts(), 4);
+}

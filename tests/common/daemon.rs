@@ -61,10 +61,6 @@ impl TestDaemon {
         }
     }
 
-    pub(crate) fn home_mut(&mut self) -> &mut Home {
-        &mut self.home
-    }
-
     /// The pid of the process that the test started.
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.as_ref().expect("it runs").id()).expect("a pid")

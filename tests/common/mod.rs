@@ -11,8 +11,7 @@ mod record;
 mod wait;
 
 pub(crate) use daemon::{TestDaemon, memory_bytes};
-pub(crate) use home::{FAKE, Home, MCPD, Outcome, QUICK, array, make_private, quoted};
-pub(crate) use host::{Line, RawHost, error_code, initialize_params, text_of};
+pub(crate) use home::{FAKE, Home, MCPD, QUICK, make_private, quoted};
+pub(crate) use host::{RawHost, error_code, initialize_params, text_of};
 pub(crate) use leaks::{command_line, state_of};
-pub(crate) use record::Record;
-pub(crate) use wait::{PATIENCE, Stopwatch, let_pass, say, wait_until, wait_within};
+pub(crate) use wait::{Stopwatch, let_pass, say, wait_until};
