@@ -32,20 +32,35 @@ const CORE_ROOMS: &[&str] = &["protocol", "session", "control", "config", "super
 
 /// The files of core rooms that do I/O, each with what it does.
 const SHELL_FILES: &[(&str, &str)] = &[
-    ("config/load", "reads the files of the configuration"),
-    ("supervise/spawn", "starts children"),
     (
-        "supervise/spawner",
-        "the thread that starts and reaps children",
+        "config/command_value",
+        "runs the command that gives a value",
     ),
+    (
+        "config/dirs",
+        "looks at the folders that paths are made from",
+    ),
+    ("config/hash_key", "reads or makes the user's hashing key"),
+    ("config/load", "reads the files of the configuration"),
+    ("config/regular_file", "opens what must be a regular file"),
+    (
+        "config/sources",
+        "reads the values that come from elsewhere",
+    ),
+    (
+        "supervise/capture",
+        "runs a command to its end for what it prints",
+    ),
+    ("supervise/child", "signals and looks at one child"),
     (
         "supervise/exec",
         "prepares the process that becomes the child",
     ),
-    ("supervise/child", "signals and looks at one child"),
+    ("supervise/fake", "a launcher without processes, for tests"),
+    ("supervise/inspect", "looks at programs on disk"),
+    ("supervise/process_tree", "reads /proc"),
     ("supervise/reap", "reaps adopted orphans"),
-    ("supervise/tree", "looks at a child's processes"),
-    ("supervise/proc", "reads /proc"),
+    ("supervise/spawn", "starts children"),
     (
         "supervise/sys",
         "calls the kernel where no safe call exists",
@@ -59,7 +74,14 @@ const IMPURE: &[&str] = &[
     "rustix",
     "std::fs",
     "std::process",
-    "std::env::",
+    "std::env::var",
+    "std::env::var_os",
+    "std::env::vars",
+    "std::env::vars_os",
+    "std::env::args",
+    "std::env::args_os",
+    "std::env::current_dir",
+    "std::env::current_exe",
     "std::net",
     "std::os::unix::net",
     "std::thread",
@@ -214,6 +236,25 @@ fn every_folder_is_a_room_of_the_table() {
         }
     }
     check("the folders of src are the rooms of the table", &violations);
+}
+
+#[test]
+fn the_tables_name_files_that_are_there() {
+    let sources = sources();
+    let is_there = |stem: &str| {
+        let inside = format!("{stem}/");
+        let file = format!("{stem}.rs");
+        sources
+            .iter()
+            .any(|source| source.name == file || source.name.starts_with(&inside))
+    };
+    let stale: Vec<String> = SHELL_FILES
+        .iter()
+        .map(|(stem, _)| *stem)
+        .filter(|stem| !is_there(stem))
+        .map(|stem| format!("src/{stem}.rs"))
+        .collect();
+    check("an exception is for a file that is there", &stale);
 }
 
 #[test]

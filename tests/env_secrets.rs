@@ -324,8 +324,7 @@ fn look_alike_variables_are_named() {
     for (number, form) in forms.iter().enumerate() {
         assert!(
             said.contains(&format!("s{number}.toml:2:")),
-            "{}: {said}",
-            form
+            "{form}: {said}"
         );
     }
     assert_eq!(outcome.code, 78, "the first two are errors");
