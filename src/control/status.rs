@@ -108,6 +108,8 @@ pub struct ServerStatus {
     pub violation_sample: Option<String>,
     /// Its log file.
     pub log: Option<String>,
+    /// Lines for its log that were dropped or could not be written.
+    pub log_lost: u64,
     /// Why its raw socket is missing, if it is.
     pub socket_error: Option<String>,
     pub stop: StopStatus,

@@ -1,1 +1,286 @@
-//! (room daemon)
+//! The daemon: owns every descriptor, every child and every task, and ends them in order.
+//!
+//! [`run`] lays the ground (folders, lock, logs, the spawner), starts the [`registry`] and stays
+//! until it ends. Everything happens on one thread but three things: the spawner, the log writer
+//! and looks at `/proc`, none of which may hold up a message.
+
+mod clock;
+mod errand;
+mod facts;
+mod hangup;
+mod host;
+mod launch;
+mod listen;
+mod log;
+mod port;
+mod reader;
+mod registry;
+mod shared;
+mod socket;
+mod stderr;
+mod worker;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::stat::{Mode as FileMode, umask};
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::config::command_value::CommandValues;
+use crate::config::dirs::{self, DirectoryError};
+use crate::config::environment::{Base, Environment, User};
+use crate::config::hash_key::load_hash_key;
+use crate::config::load::{self, LoadRequest};
+use crate::config::paths::{PathError, Paths};
+use crate::session::Pool;
+use crate::supervise::reap::become_subreaper;
+use crate::supervise::spawn::Spawner;
+
+use facts::DaemonFacts;
+use log::Logs;
+use registry::{Event, Registry};
+use shared::Shared;
+use socket::SocketLock;
+
+pub use socket::SocketError;
+
+/// Events that may wait for the registry.
+const INBOX: usize = 64;
+/// How long blocking work may hold up the end of the process.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How a daemon is to run.
+#[derive(Debug)]
+pub struct DaemonOptions {
+    pub paths: Paths,
+    /// The environment that it was started with.
+    pub environment: Environment,
+    pub user: User,
+    /// Who started it, for `status`.
+    pub started_by: String,
+    /// Where the PATH of its environment came from, for `status`.
+    pub path_source: String,
+    /// Ends by itself when no client has been there for so long.
+    pub idle_exit: Option<Duration>,
+}
+
+/// Why a daemon cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Paths(#[from] PathError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("cannot {action}")]
+    System {
+        action: &'static str,
+        source: io::Error,
+    },
+    #[error("the configuration of the daemon cannot be used:\n{0}")]
+    Config(String),
+}
+
+fn system(action: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |source| DaemonError::System { action, source }
+}
+
+/// Runs a daemon until it is told to end; `ready` is called once it can be reached.
+///
+/// # Errors
+/// It could not begin. Once it has begun it always ends well.
+pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    // Whoever started us may have blocked signals; both we and our children need them.
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+        .map_err(io::Error::from)
+        .map_err(system("reset the signal mask"))?;
+    let inherited = umask(FileMode::from_bits_truncate(0o077));
+    become_subreaper().map_err(system("become the reaper of orphans"))?;
+    let spawner = Spawner::start().map_err(system("start the spawner"))?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("start the runtime"))?;
+    let begun = runtime.block_on(Daemon::begin(options, spawner, inherited.bits()));
+    let ended = begun.map(|daemon| {
+        let Daemon {
+            registry,
+            log_thread,
+            lock,
+            ..
+        } = daemon;
+        ready();
+        runtime.block_on(registry.run());
+        (log_thread, lock)
+    });
+    // Tasks hold the last senders of the log.
+    runtime.shutdown_timeout(LAST_WAIT);
+    let (log_thread, lock) = ended?;
+    log_thread.finish();
+    drop(lock);
+    Ok(())
+}
+
+/// Everything that a running daemon consists of.
+struct Daemon {
+    registry: Registry,
+    log_thread: log::LogThread,
+    lock: SocketLock,
+}
+
+impl Daemon {
+    async fn begin(
+        options: DaemonOptions,
+        spawner: Spawner,
+        umask: u32,
+    ) -> Result<Self, DaemonError> {
+        let DaemonOptions {
+            paths,
+            environment,
+            user,
+            started_by,
+            path_source,
+            idle_exit,
+        } = options;
+        let socket_path = paths.socket()?.to_owned();
+        dirs::prepare_runtime_dir(&paths, &user)?;
+        dirs::prepare_state_dir(&paths, &user)?;
+        dirs::make_private(&paths.logs_dir(), user.uid)?;
+        let owner = format!(
+            "pid {}, configuration {}",
+            std::process::id(),
+            paths.config_dir().display()
+        );
+        let lock = SocketLock::take(&socket_path, &owner)?;
+        let (base, path_source) = base(&paths, environment, user, path_source)?;
+        let hash_key =
+            load_hash_key(&paths.hash_key_file()).map_err(system("keep a key for hashes"))?;
+        let loaded = load::load(LoadRequest {
+            config_dir: paths.config_dir(),
+            base: &base,
+            hash_key: Some(&hash_key),
+            last_daemon_file: None,
+        });
+        let limit = loaded.daemon.config.memory_limit_bytes;
+        let (logs, log_thread) =
+            Logs::start(&paths.logs_dir()).map_err(system("start the log writer"))?;
+        let listener = socket::bind(&socket_path)?;
+        let (sender, events) = mpsc::channel(INBOX);
+        tokio::spawn({
+            let spawner = spawner.clone();
+            async move {
+                if let Err(error) = spawner.reap_on_signal().await {
+                    tracing::error!(%error, "orphans are not reaped any more");
+                }
+            }
+        });
+        let seed = random_seed().map_err(system("read randomness"))?;
+        let shared = Arc::new(Shared {
+            launcher: Arc::new(spawner),
+            base,
+            hash_key,
+            command_values: CommandValues::default(),
+            pool: Pool::new(limit),
+            logs,
+            umask,
+            run_id: format!("{seed:016x}"),
+            seed: AtomicU64::new(seed),
+            host_keys: AtomicU64::new(0),
+            registry: sender.clone(),
+        });
+        let accepting = shared.clone();
+        let listening = tokio::spawn(listen::accept_each(listener, move |stream| {
+            host::serve_control(stream, accepting.clone())
+        }));
+        let facts = Arc::new(DaemonFacts {
+            started_at: clock::wall(),
+            started: clock::now(),
+            started_by,
+            path_source,
+            config_dir: paths.config_dir().to_owned(),
+            socket: socket_path,
+            state_dir: paths.state_dir().to_owned(),
+            containment: "subreaper",
+            warnings: Vec::new(),
+            listener: Mutex::new(Some(listening.abort_handle())),
+        });
+        forward_signals(&sender).map_err(system("listen for signals"))?;
+        let mut registry = Registry::new(shared, facts, paths, events, idle_exit);
+        registry.apply_first(loaded).await;
+        Ok(Self {
+            registry,
+            log_thread,
+            lock,
+        })
+    }
+}
+
+/// What children are built from, and where its PATH came from.
+fn base(
+    paths: &Paths,
+    environment: Environment,
+    user: User,
+    path_source: String,
+) -> Result<(Base, String), DaemonError> {
+    let plain = Base::new(environment.clone(), user.clone(), None);
+    let file = load::load_daemon_file(paths.config_dir(), &plain).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        DaemonError::Config(lines.join("\n"))
+    })?;
+    match file.and_then(|file| file.config.path) {
+        Some(path) => {
+            let base = Base::new(environment, user, Some(OsString::from(path)));
+            Ok((base, "mcpd.toml".to_owned()))
+        }
+        None => Ok((plain, path_source)),
+    }
+}
+
+/// Turns signals into events of the registry.
+fn forward_signals(sender: &mpsc::Sender<Event>) -> io::Result<()> {
+    forward(signal(SignalKind::terminate())?, sender, || {
+        Event::Terminate
+    });
+    forward(signal(SignalKind::interrupt())?, sender, || {
+        Event::Terminate
+    });
+    forward(signal(SignalKind::hangup())?, sender, || Event::Reload);
+    Ok(())
+}
+
+fn forward(mut signal: Signal, sender: &mpsc::Sender<Event>, event: fn() -> Event) {
+    let sender = sender.clone();
+    tokio::spawn(async move {
+        while signal.recv().await.is_some() {
+            if sender.send(event()).await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Eight bytes from the kernel (random(4)).
+fn random_seed() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

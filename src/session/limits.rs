@@ -58,6 +58,11 @@ impl Pool {
         self.ledger().limit_bytes = limit_bytes;
     }
 
+    /// The most that may be held.
+    pub fn limit_bytes(&self) -> u64 {
+        self.ledger().limit_bytes
+    }
+
     /// Bytes held by everybody.
     pub fn used_bytes(&self) -> u64 {
         let ledger = self.ledger();

@@ -1,0 +1,113 @@
+//! What is true of the daemon as a whole, for `status`.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use crate::control::{DaemonStatus, PROTOCOL, ProcessStatus, ServerStatus};
+use crate::supervise::process_tree::{self, Leader, Process, Usage};
+use crate::time::Moment;
+
+use super::clock;
+use super::shared::Shared;
+
+/// Fixed at the start, but for the listener that is ended once.
+#[derive(Debug)]
+pub(crate) struct DaemonFacts {
+    pub(crate) started_at: Duration,
+    pub(crate) started: Moment,
+    pub(crate) started_by: String,
+    pub(crate) path_source: String,
+    pub(crate) config_dir: PathBuf,
+    pub(crate) socket: PathBuf,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) containment: &'static str,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) listener: Mutex<Option<AbortHandle>>,
+}
+
+impl DaemonFacts {
+    /// No further connection is accepted on the control socket; its file goes with it.
+    pub(crate) fn stop_listening(&self) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = listener.take() {
+            task.abort();
+            // Somebody may have been quicker.
+            drop(std::fs::remove_file(&self.socket));
+        }
+    }
+
+    /// Without what only the registry knows.
+    pub(crate) fn status(&self, shared: &Shared) -> DaemonStatus {
+        let uptime = clock::now() - self.started;
+        DaemonStatus {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL,
+            started_at: Some(clock::render_wall(self.started_at)),
+            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+            started_by: self.started_by.clone(),
+            path_source: self.path_source.clone(),
+            path: shared.base.path().to_string_lossy().into_owned(),
+            config_dir: self.config_dir.display().to_string(),
+            socket: self.socket.display().to_string(),
+            state_dir: self.state_dir.display().to_string(),
+            containment: self.containment.to_owned(),
+            watcher: "none".to_owned(),
+            held_bytes: shared.pool.used_bytes(),
+            pool_limit_bytes: shared.pool.limit_bytes(),
+            warnings: self.warnings.clone(),
+            ..DaemonStatus::default()
+        }
+    }
+
+    /// Adds to each server what its processes use, and with `with_processes` which they are.
+    pub(crate) fn measure(&self, servers: &mut [ServerStatus], with_processes: bool) {
+        for server in servers {
+            self.containment.clone_into(&mut server.containment);
+            let Some(pid) = server.pid else { continue };
+            let Some(process) = process_tree::read_process(pid) else {
+                continue;
+            };
+            let leader = Leader {
+                pid,
+                start_ticks: process.start_ticks,
+            };
+            if let Ok(usage) = process_tree::measure(leader) {
+                fill(server, &usage, with_processes);
+            }
+        }
+    }
+}
+
+fn fill(server: &mut ServerStatus, usage: &Usage, with_processes: bool) {
+    server.resources.source = Some(format!("tree ({})", usage.memory_kind.as_str()));
+    server.resources.memory_current = Some(usage.memory_bytes);
+    server.resources.rss_sum = Some(usage.memory_bytes);
+    server.resources.cpu_usec = u64::try_from(usage.cpu.as_micros()).ok();
+    server.resources.tasks = Some(usage.tasks);
+    server.resources.fds = Some(usage.descriptors);
+    if with_processes {
+        server.processes = usage.processes.iter().map(process_status).collect();
+    }
+    for holder in &mut server.stop.holders {
+        if let Some(process) = process_tree::read_process(holder.pid) {
+            *holder = process_status(&process);
+        }
+    }
+}
+
+fn process_status(process: &Process) -> ProcessStatus {
+    ProcessStatus {
+        pid: process.pid,
+        ppid: process.parent,
+        pgid: process.group,
+        sid: process.session,
+        state: process.state.to_string(),
+        name: process.name.clone(),
+        rss: None,
+    }
+}

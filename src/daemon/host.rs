@@ -1,0 +1,287 @@
+//! Connections: a control client or a host, from its first byte to the worker that serves it.
+//!
+//! On `mcpd.sock` a connection begins with control requests and may become a raw MCP stream by
+//! `attach`; on a server's own socket it is one from the first byte. Who may come in is decided by
+//! uid and by descent; what a request means is the registry's.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use crate::control::{
+    Attach, Attached, CONTROL_LINE_LIMIT_BYTES, ControlError, ErrorKind, Greeting, Request,
+    decode_request, encode_reply,
+};
+use crate::ids::HostKey;
+use crate::protocol::LineReader;
+use crate::session::HostInfo;
+
+use super::hangup::hung_up;
+use super::reader::Reader;
+use super::registry::{self, Attachment};
+use super::shared::Shared;
+use super::socket::{self, Peer};
+use super::worker::{Arrival, Event};
+
+/// Lines that one read of a control connection may hold back before it is served.
+type Reply = Result<serde_json::Value, ControlError>;
+
+/// Serves one connection on `mcpd.sock`.
+pub(crate) async fn serve_control(stream: UnixStream, shared: Arc<Shared>) {
+    let stream = Arc::new(stream);
+    let peer = match socket::peer(&stream) {
+        Ok(peer) => peer,
+        Err(error) => {
+            tracing::warn!(%error, "cannot tell who connects");
+            return;
+        }
+    };
+    if let Err(refusal) = admit(peer) {
+        tracing::warn!(peer = ?peer, "refused: {}", refusal.message);
+        // Somebody who is refused may be gone already.
+        drop(write_reply(&stream, &serde_json::Value::Null, &Err(refusal), true).await);
+        return;
+    }
+    if let Err(error) = control_loop(&stream, peer, &shared).await {
+        tracing::debug!(%error, "control connection ended");
+    }
+}
+
+/// Serves one connection on a server's own socket.
+pub(crate) async fn serve_raw(stream: UnixStream, server: Arc<str>, shared: Arc<Shared>) {
+    let peer = match socket::peer(&stream) {
+        Ok(peer) if peer.uid == 0 || peer.uid == our_uid() => peer,
+        other => {
+            tracing::warn!(server = &*server, peer = ?other, "refused");
+            return;
+        }
+    };
+    let attach = Attach {
+        server: server.to_string(),
+        client: "socket".to_owned(),
+        directory: None,
+    };
+    let lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
+    match ask_attach(&shared, &attach).await {
+        Ok(attachment) => {
+            serve_host(Arc::new(stream), lines, attach, attachment, peer, &shared).await;
+        }
+        Err(refusal) => tracing::warn!(server = &*server, "refused: {}", refusal.message),
+    }
+}
+
+fn our_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+/// Whether this peer may use the control socket (design: only our uid, no child of ours).
+fn admit(peer: Peer) -> Result<(), ControlError> {
+    let refuse = |message: &str| Err(ControlError::new(ErrorKind::NotAllowed, message));
+    if peer.uid != our_uid() {
+        return refuse("this daemon serves its own user only");
+    }
+    if peer.pid.is_some_and(socket::descends_from_us) {
+        return refuse("a server started by mcpd may not control mcpd");
+    }
+    Ok(())
+}
+
+/// Control requests, one after the other, until the end of input or an `attach`.
+async fn control_loop(
+    stream: &Arc<UnixStream>,
+    peer: Peer,
+    shared: &Arc<Shared>,
+) -> io::Result<()> {
+    let mut text = ControlLines::default();
+    let mut first = true;
+    while let Some(line) = text.next(stream).await? {
+        let asked = decode_request(&line);
+        let reply = match asked.request {
+            Err(unreadable) => Err(unreadable.to_error()),
+            Ok(Request::Attach(attach)) => match ask_attach(shared, &attach).await {
+                Ok(attachment) => {
+                    let reply = Ok(attached(&attachment));
+                    write_reply(stream, &asked.id, &reply, first).await?;
+                    let mut lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
+                    lines.feed(&text.held);
+                    serve_host(stream.clone(), lines, attach, attachment, peer, shared).await;
+                    return Ok(());
+                }
+                Err(refusal) => Err(refusal),
+            },
+            Ok(request) => ask(shared, request).await,
+        };
+        write_reply(stream, &asked.id, &reply, first).await?;
+        first = false;
+    }
+    Ok(())
+}
+
+/// Lines of a control connection. What follows an `attach` belongs to the MCP stream, so nothing
+/// is taken beyond the line that is being served.
+#[derive(Default)]
+struct ControlLines {
+    held: Vec<u8>,
+}
+
+impl ControlLines {
+    async fn next(&mut self, stream: &UnixStream) -> io::Result<Option<Bytes>> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.held[searched..]) {
+                let rest = self.held.split_off(searched + at + 1);
+                let mut line = std::mem::replace(&mut self.held, rest);
+                line.pop();
+                return Ok(Some(line.into()));
+            }
+            searched = self.held.len();
+            if searched > CONTROL_LINE_LIMIT_BYTES {
+                return Err(io::Error::other("a control line is too long"));
+            }
+            stream.readable().await?;
+            match stream.try_read_buf(&mut self.held) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn attached(attachment: &Attachment) -> serde_json::Value {
+    let attached = Attached {
+        instance: attachment.instance.to_string(),
+        attachment: attachment.key.0,
+    };
+    serde_json::to_value(attached).unwrap_or_default()
+}
+
+async fn write_reply(
+    stream: &UnixStream,
+    id: &serde_json::Value,
+    reply: &Reply,
+    first: bool,
+) -> io::Result<()> {
+    let greeting = first.then(Greeting::of_this_build);
+    let line = encode_reply(id, reply.as_ref(), greeting.as_ref())?;
+    let mut left = &line[..];
+    while !left.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(left) {
+            Ok(written) => left = &left[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn ask(shared: &Shared, request: Request) -> Reply {
+    let (answer, answered) = oneshot::channel();
+    let event = registry::Event::Request { request, answer };
+    if shared.registry.send(event).await.is_err() {
+        return Err(stopping());
+    }
+    answered.await.unwrap_or_else(|_| Err(stopping()))
+}
+
+async fn ask_attach(shared: &Shared, attach: &Attach) -> Result<Attachment, ControlError> {
+    let (answer, answered) = oneshot::channel();
+    let server = attach.server.clone();
+    let event = registry::Event::Attach { server, answer };
+    if shared.registry.send(event).await.is_err() {
+        return Err(stopping());
+    }
+    answered.await.unwrap_or_else(|_| Err(stopping()))
+}
+
+fn stopping() -> ControlError {
+    ControlError::new(ErrorKind::Stopping, "the daemon is ending")
+}
+
+/// Hands a host to its worker and reads from it until it ends.
+async fn serve_host(
+    stream: Arc<UnixStream>,
+    mut lines: LineReader,
+    attach: Attach,
+    attachment: Attachment,
+    peer: Peer,
+    shared: &Arc<Shared>,
+) {
+    lines.set_limit(attachment.message_limit_bytes);
+    let Attachment {
+        key,
+        worker,
+        ticket,
+        ..
+    } = attachment;
+    let (start, started) = oneshot::channel();
+    let reading = tokio::spawn({
+        let (stream, worker) = (stream.clone(), worker.clone());
+        async move {
+            // The worker must know the host before its first line comes.
+            if started.await.is_ok() {
+                read_host(stream, lines, key, worker).await;
+            }
+        }
+    });
+    let arrival = Arrival {
+        key,
+        info: HostInfo {
+            client: Some(attach.client).filter(|client| !client.is_empty()),
+            pid: peer.pid.map(i32::unsigned_abs),
+        },
+        stream,
+        reader: reading.abort_handle(),
+        ticket,
+    };
+    tracing::debug!(server = &*attach.server, host = %key, version = %shared.run_id, "attached");
+    if worker
+        .inbox
+        .send(Event::Arrived(Box::new(arrival)))
+        .await
+        .is_ok()
+    {
+        // The reader may be aborted by the worker already; then there is nobody to start.
+        start.send(()).unwrap_or(());
+    }
+}
+
+async fn read_host(
+    stream: Arc<UnixStream>,
+    lines: LineReader,
+    key: HostKey,
+    worker: super::worker::WorkerHandle,
+) {
+    let mut reader = Reader::new(stream.clone(), lines, worker.transit);
+    let last = loop {
+        match reader.next().await {
+            Ok(Some(lines)) => {
+                if worker
+                    .inbox
+                    .send(Event::HostLines(key, Box::new(lines)))
+                    .await
+                    .is_err()
+                {
+                    return;
+                }
+            }
+            Ok(None) => break Event::HostEnded(key),
+            Err(error) => {
+                tracing::debug!(host = %key, %error, "cannot read from the host");
+                break Event::HostGone(key);
+            }
+        }
+    };
+    drop(reader);
+    let half_open = matches!(last, Event::HostEnded(_));
+    // A worker that has gone has let its hosts go.
+    drop(worker.inbox.send(last).await);
+    if half_open && hung_up(&*stream).await.is_ok() {
+        drop(worker.inbox.send(Event::HostGone(key)).await);
+    }
+}

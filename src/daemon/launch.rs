@@ -1,0 +1,128 @@
+//! From a server's specification to the plan of one launch.
+//!
+//! Reads what the environment takes from files and commands, fills in the names, finds the
+//! program. What goes wrong here is a failure to start like any other.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::diagnostics::{Code, Diagnostic};
+use crate::config::environment::Environment;
+use crate::config::redact::Redactor;
+use crate::config::resolve::{Program, ResolvedLaunch, ShownLaunch};
+use crate::config::sources::prepare_launch;
+use crate::config::spec::ServerSpec;
+use crate::ids::Generation;
+use crate::supervise::{LaunchPlan, SpawnFailure, Stage, inspect};
+
+use super::clock;
+use super::errand::Errand;
+use super::shared::Shared;
+
+/// The command that means this very program, whatever PATH says and wherever it was started from.
+const OURSELVES: &str = "mcpd";
+/// Our own file, even when a newer one stands at its path (proc(5)); the shim that executes it is
+/// the same file.
+const OUR_FILE: &str = "/proc/self/exe";
+
+/// What is known of a launch afterwards.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    /// The file that is executed.
+    pub(crate) program: PathBuf,
+    pub(crate) shown: ShownLaunch,
+    pub(crate) redactor: Redactor,
+    environment: Environment,
+    cwd: PathBuf,
+    umask: u32,
+    stop_command: Option<Vec<OsString>>,
+}
+
+impl Prepared {
+    /// `stop_command` in the child's environment and folder, for at most `limit`; `None` where
+    /// there is none.
+    pub(crate) fn stop_command(&self, limit: Duration) -> Option<Errand> {
+        Some(Errand {
+            argv: self.stop_command.clone()?,
+            environment: self.environment.clone(),
+            cwd: self.cwd.clone(),
+            umask: self.umask,
+            limit,
+        })
+    }
+}
+
+/// Everything that the launcher needs for `generation` of `spec`.
+///
+/// # Errors
+/// What cannot be read, filled in or found.
+pub(crate) async fn prepare(
+    spec: &ServerSpec,
+    shared: &Shared,
+    generation: Generation,
+) -> Result<(LaunchPlan, Prepared), SpawnFailure> {
+    let launch = prepare_launch(spec, &shared.base, &shared.command_values, clock::now())
+        .await
+        .map_err(|errors| refused(&errors))?;
+    let (executed, shown) = program(&launch)?;
+    let plan = LaunchPlan {
+        program: executed,
+        argv: launch.argv,
+        env: pairs(&launch.environment),
+        cwd: launch.cwd.clone(),
+        umask: shared.umask,
+        tag: shared.tag(spec.name.as_str(), generation),
+    };
+    let prepared = Prepared {
+        program: shown,
+        shown: launch.shown,
+        redactor: launch.redactor,
+        environment: launch.environment,
+        cwd: launch.cwd,
+        umask: shared.umask,
+        stop_command: launch.stop_command,
+    };
+    Ok((plan, prepared))
+}
+
+/// Names and values as a launch plan has them.
+pub(crate) fn pairs(environment: &Environment) -> Vec<(OsString, OsString)> {
+    let owned = |(name, value): (&OsStr, &OsStr)| (name.to_owned(), value.to_owned());
+    environment.iter().map(owned).collect()
+}
+
+/// The file to execute, and the file to show.
+fn program(launch: &ResolvedLaunch) -> Result<(PathBuf, PathBuf), SpawnFailure> {
+    let path = launch.environment.get("PATH").unwrap_or_default();
+    let file = match &launch.program {
+        Program::Name(name) if name == OURSELVES => {
+            let shown = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(OURSELVES));
+            return Ok((PathBuf::from(OUR_FILE), shown));
+        }
+        Program::Name(name) => inspect::resolve(Path::new(name), path)?,
+        Program::File(file) => inspect::resolve(file, path)?,
+    };
+    Ok((file.clone(), file))
+}
+
+/// The first of `errors` as a failure, with its hint; the others are counted.
+fn refused(errors: &[Diagnostic]) -> SpawnFailure {
+    let Some(first) = errors.first() else {
+        return SpawnFailure::new(Stage::Environment, None, "the environment cannot be made");
+    };
+    // A command that gives no value may do better next time; the rest needs an edit.
+    let stage = match first.code {
+        Code::CommandValue => Stage::Environment,
+        _ => Stage::Configuration,
+    };
+    let mut detail = first.to_string();
+    if errors.len() > 1 {
+        detail = format!("{detail} (and {} more)", errors.len() - 1);
+    }
+    let failure = SpawnFailure::new(stage, None, detail);
+    match &first.hint {
+        Some(hint) => failure.with_hint(hint.clone()),
+        None => failure,
+    }
+}

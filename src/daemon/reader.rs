@@ -1,0 +1,189 @@
+//! The reading end: bytes from a host or a child to lines for a worker.
+//!
+//! Reads as long as the worker takes lines; bytes that were read and not yet taken are bounded by
+//! the worker's transit budget. Decides nothing about a line.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use smallvec::SmallVec;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::protocol::{Line, LineReader};
+use crate::session::Pool;
+
+/// Bytes that may be on their way from all readers of one worker into it.
+pub(crate) const TRANSIT_LIMIT_BYTES: usize = 16 << 20;
+/// What a line counts at least, so that many small ones are bounded too.
+const LINE_COST_BYTES: usize = 512;
+
+/// A line that is arriving is counted from this size on.
+const COUNTED_BYTES: usize = 64 << 10;
+
+/// Lines that were read together, and the room they take until the worker is done with them.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    lines: SmallVec<[Line; 4]>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Lines {
+    /// Hands every line to `take`; the room is given back after the last.
+    pub(crate) fn each(self, mut take: impl FnMut(Line)) {
+        self.lines.into_iter().for_each(&mut take);
+    }
+}
+
+/// Something that gives bytes without blocking and can say when there are more.
+pub(crate) trait Source: Send + Sync + 'static {
+    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize>;
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+impl Source for UnixStream {
+    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        self.try_read_buf(buffer)
+    }
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
+        Self::readable(self)
+    }
+}
+
+impl Source for pipe::Receiver {
+    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        self.try_read_buf(buffer)
+    }
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
+        Self::readable(self)
+    }
+}
+
+/// Reads lines from `source`.
+#[derive(Debug)]
+pub(crate) struct Reader<S> {
+    source: Arc<S>,
+    lines: LineReader,
+    transit: Transit,
+    /// What the pool was told of the line that is arriving.
+    counted: u64,
+    ended: bool,
+}
+
+/// The room for what is on its way into one worker, and the account for lines that are arriving.
+#[derive(Clone, Debug)]
+pub(crate) struct Transit {
+    room: Arc<Semaphore>,
+    pool: Pool,
+}
+
+impl Transit {
+    pub(crate) fn new(pool: Pool) -> Self {
+        let room = Arc::new(Semaphore::new(TRANSIT_LIMIT_BYTES));
+        Self { room, pool }
+    }
+}
+
+impl<S> Drop for Reader<S> {
+    fn drop(&mut self) {
+        self.transit.pool.recount_unowned(self.counted, 0);
+    }
+}
+
+impl<S: Source> Reader<S> {
+    pub(crate) fn new(source: Arc<S>, lines: LineReader, transit: Transit) -> Self {
+        Self {
+            source,
+            lines,
+            transit,
+            counted: 0,
+            ended: false,
+        }
+    }
+
+    /// The next lines, at least one; `None` at the end of the input.
+    ///
+    /// # Errors
+    /// What the descriptor said; lines before it have been handed out.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Lines>> {
+        loop {
+            let mut lines = SmallVec::new();
+            let mut size = 0;
+            while let Some(line) = self.poll_line() {
+                size += line_size(&line);
+                lines.push(line);
+            }
+            self.count();
+            if !lines.is_empty() {
+                return Ok(Some(self.admit(lines, size).await));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Tells the pool what the line that is arriving holds by now.
+    fn count(&mut self) {
+        let held = match self.lines.held_bytes() {
+            small if small < COUNTED_BYTES => 0,
+            held => held as u64,
+        };
+        if held != self.counted {
+            self.transit.pool.recount_unowned(self.counted, held);
+            self.counted = held;
+        }
+    }
+
+    fn poll_line(&mut self) -> Option<Line> {
+        match self.lines.poll() {
+            None if self.ended => self.lines.finish(),
+            line => line,
+        }
+    }
+
+    /// Waits for room for lines that are `size` bytes; one larger than the budget takes all of it.
+    async fn admit(&self, lines: SmallVec<[Line; 4]>, size: usize) -> Lines {
+        let size = u32::try_from(size.min(TRANSIT_LIMIT_BYTES)).unwrap_or(u32::MAX);
+        // The budget is never closed; without a permit the lines would only be unaccounted.
+        let room = self
+            .transit
+            .room
+            .clone()
+            .acquire_many_owned(size)
+            .await
+            .ok();
+        Lines { lines, _room: room }
+    }
+
+    async fn fill(&mut self) -> io::Result<()> {
+        loop {
+            self.source.readable().await?;
+            match self.source.try_read(self.lines.spare()) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(());
+                }
+                Ok(_) => return Ok(()),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn line_size(line: &Line) -> usize {
+    let bytes = match line {
+        Line::Message(message) => message.bytes().len(),
+        Line::Batch(batch) => batch.bytes.len(),
+        Line::Fault(_) => 0,
+    };
+    bytes + LINE_COST_BYTES
+}

@@ -1,0 +1,355 @@
+//! The registry: which servers there are, which worker holds each, and what was asked of them.
+//!
+//! One task owns all of it and answers at once; what takes time (a stop, a status with its look
+//! at `/proc`) goes on in a task of its own that only watches what the workers publish. The
+//! registry never touches a child.
+
+mod answer;
+mod apply;
+mod listeners;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use crate::config::diagnostics::Diagnostic;
+use crate::config::parse::DaemonFile;
+use crate::config::paths::Paths;
+use crate::config::spec::{ServerName, ServerSpec};
+use crate::control::{ControlError, ErrorKind, Hello, Request};
+use crate::ids::HostKey;
+use crate::supervise::Mode;
+use crate::time::Moment;
+
+use super::clock;
+use super::facts::DaemonFacts;
+use super::shared::Shared;
+use super::worker::{Command, Event as WorkerEvent, Setting, Ticket, Worker, WorkerHandle};
+
+use listeners::ServerSocket;
+
+/// Attachments of the whole daemon.
+const ATTACHMENT_LIMIT: usize = 4096;
+/// Workers for names that nobody configured, kept only for the hosts that asked for them.
+const STRANGER_LIMIT: usize = 64;
+
+/// A reply on its way to a control connection.
+pub(crate) type Answer = oneshot::Sender<Result<serde_json::Value, ControlError>>;
+
+/// What reaches the registry.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Request {
+        request: Request,
+        answer: Answer,
+    },
+    Attach {
+        server: String,
+        answer: oneshot::Sender<Result<Attachment, ControlError>>,
+    },
+    /// This host holds too much of the pool, whichever worker has it.
+    Evict(HostKey),
+    /// A worker whose server has no configuration has nothing left to do.
+    Unneeded,
+    /// SIGHUP.
+    Reload,
+    /// SIGTERM and SIGINT; a second one does not wait for anybody.
+    Terminate,
+}
+
+/// Where a new host belongs.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) key: HostKey,
+    pub(crate) instance: Arc<str>,
+    pub(crate) worker: WorkerHandle,
+    pub(crate) ticket: Ticket,
+    pub(crate) message_limit_bytes: usize,
+}
+
+/// One server that has a worker.
+#[derive(Debug)]
+struct Slot {
+    worker: WorkerHandle,
+    setting: Setting,
+    attachments: usize,
+    socket: ServerSocket,
+}
+
+/// The owner of all servers.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    shared: Arc<Shared>,
+    facts: Arc<DaemonFacts>,
+    paths: Paths,
+    slots: BTreeMap<Arc<str>, Slot>,
+    /// What is applied: the last good specification of each server that still has a file.
+    specs: BTreeMap<ServerName, ServerSpec>,
+    /// `mcpd.toml` as it was last valid.
+    daemon_file: DaemonFile,
+    /// Errors that belong to no server.
+    stray: Vec<Diagnostic>,
+    generation: u64,
+    workers: JoinSet<()>,
+    events: mpsc::Receiver<Event>,
+    returned: mpsc::UnboundedReceiver<Arc<str>>,
+    tickets: mpsc::UnboundedSender<Arc<str>>,
+    /// A daemon for a trial ends by itself when nobody has needed it for so long.
+    idle_exit: Option<Duration>,
+    last_use: Moment,
+    ending: Option<Mode>,
+    /// Who asked for the end, answered when it has come.
+    farewells: Vec<Answer>,
+}
+
+impl Registry {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        facts: Arc<DaemonFacts>,
+        paths: Paths,
+        events: mpsc::Receiver<Event>,
+        idle_exit: Option<Duration>,
+    ) -> Self {
+        let (tickets, returned) = mpsc::unbounded_channel();
+        Self {
+            shared,
+            facts,
+            paths,
+            slots: BTreeMap::new(),
+            specs: BTreeMap::new(),
+            daemon_file: DaemonFile::default(),
+            stray: Vec::new(),
+            generation: 0,
+            workers: JoinSet::new(),
+            events,
+            returned,
+            tickets,
+            idle_exit,
+            last_use: clock::now(),
+            ending: None,
+            farewells: Vec::new(),
+        }
+    }
+
+    /// Serves until the daemon is asked to end and every worker has ended.
+    pub(crate) async fn run(mut self) {
+        while !(self.ending.is_some() && self.workers.is_empty()) {
+            let idle = self.idle_deadline();
+            tokio::select! {
+                Some(event) = self.events.recv() => self.handle(event).await,
+                Some(server) = self.returned.recv() => self.ticket_returned(&server).await,
+                Some(ended) = self.workers.join_next() => worker_ended(ended),
+                () = clock::sleep_until(idle) => self.end(Mode::Polite).await,
+            }
+        }
+        self.close_all_sockets();
+        for answer in self.farewells.drain(..) {
+            // Whoever asked may have left.
+            drop(answer.send(Ok(self::answer::no_outcomes())));
+        }
+    }
+
+    async fn handle(&mut self, event: Event) {
+        if !matches!(event, Event::Evict(_)) {
+            self.last_use = clock::now();
+        }
+        match event {
+            Event::Request { request, answer } => self.request(request, answer).await,
+            Event::Attach { server, answer } => {
+                let attachment = self.attach(&server);
+                // A host that left meanwhile returns its ticket by the drop.
+                drop(answer.send(attachment));
+            }
+            Event::Evict(host) => self.tell_all(|| Command::Evict(host)).await,
+            Event::Unneeded => self.forget_unneeded().await,
+            Event::Reload => self.reload(None, false).await,
+            Event::Terminate => {
+                let mode = match self.ending {
+                    None => Mode::Polite,
+                    Some(_) => Mode::Kill,
+                };
+                self.end(mode).await;
+            }
+        }
+    }
+
+    async fn request(&mut self, request: Request, answer: Answer) {
+        match request {
+            Request::Hello => self.hello(answer),
+            Request::Status(targets) => self.status(&targets.names, answer),
+            Request::Start(targets) => self.command(targets.names, answer::Verb::Start, answer),
+            Request::Stop(stop) => {
+                self.command(stop.names, answer::Verb::Stop(mode(stop.now)), answer);
+            }
+            Request::Restart(stop) => {
+                self.command(stop.names, answer::Verb::Restart(mode(stop.now)), answer);
+            }
+            Request::ResetFailed(targets) => {
+                self.command(targets.names, answer::Verb::ResetFailed, answer);
+            }
+            Request::Reload { wait } => self.reload(Some(answer), wait).await,
+            Request::Shutdown { now } => {
+                self.farewells.push(answer);
+                self.end(mode(now)).await;
+            }
+            // A connection that attaches never asks here.
+            Request::Attach(_) => drop(answer.send(Err(ControlError::new(
+                ErrorKind::Internal,
+                "attach is not served here",
+            )))),
+        }
+    }
+
+    fn hello(&self, answer: Answer) {
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: crate::control::PROTOCOL,
+            pid: std::process::id(),
+            config_dir: self.paths.config_dir().display().to_string(),
+        };
+        let reply = serde_json::to_value(hello)
+            .map_err(|error| ControlError::new(ErrorKind::Internal, error.to_string()));
+        // Whoever asked may have left.
+        drop(answer.send(reply));
+    }
+
+    /// The worker for a new host, made if the name has none.
+    fn attach(&mut self, server: &str) -> Result<Attachment, ControlError> {
+        let refuse = |kind, message: String| Err(ControlError::new(kind, message));
+        if self.ending.is_some() {
+            return refuse(ErrorKind::Stopping, "the daemon is ending".to_owned());
+        }
+        if ServerName::parse(server).is_none() {
+            let message = format!(
+                "{server:?} cannot be the name of a server: letters, digits, `.`, `_` and `-` only, at most 64"
+            );
+            return refuse(ErrorKind::InvalidParams, message);
+        }
+        if self
+            .slots
+            .values()
+            .map(|slot| slot.attachments)
+            .sum::<usize>()
+            >= ATTACHMENT_LIMIT
+        {
+            let message = format!("{ATTACHMENT_LIMIT} hosts are attached already");
+            return refuse(ErrorKind::Overloaded, message);
+        }
+        if !self.slots.contains_key(server) {
+            let strangers = self
+                .slots
+                .values()
+                .filter(|slot| slot.setting.is_unknown())
+                .count();
+            if strangers >= STRANGER_LIMIT {
+                let message = format!("no server \"{server}\" is configured");
+                return refuse(ErrorKind::Unavailable, message);
+            }
+            let file = self.paths.servers_dir().join(format!("{server}.toml"));
+            self.add_slot(server, Setting::unknown(file));
+        }
+        let (name, slot) = match self.slots.get_key_value(server) {
+            Some((name, _)) => (name.clone(), self.slots.get_mut(server)),
+            None => return refuse(ErrorKind::Internal, "the worker is gone".to_owned()),
+        };
+        let Some(slot) = slot else {
+            return refuse(ErrorKind::Internal, "the worker is gone".to_owned());
+        };
+        slot.attachments += 1;
+        Ok(Attachment {
+            key: self.shared.next_host(),
+            instance: name.clone(),
+            worker: slot.worker.clone(),
+            message_limit_bytes: slot.setting.policy().message_limit_bytes,
+            ticket: Ticket {
+                server: name,
+                returned: self.tickets.clone(),
+            },
+        })
+    }
+
+    fn add_slot(&mut self, server: &str, setting: Setting) {
+        let (worker, handle) = Worker::new(server, self.shared.clone(), setting.clone());
+        self.workers.spawn(worker.run());
+        let slot = Slot {
+            worker: handle,
+            setting,
+            attachments: 0,
+            socket: ServerSocket::default(),
+        };
+        self.slots.insert(Arc::from(server), slot);
+    }
+
+    async fn ticket_returned(&mut self, server: &str) {
+        self.last_use = clock::now();
+        if let Some(slot) = self.slots.get_mut(server) {
+            slot.attachments -= 1;
+        }
+        self.forget_unneeded().await;
+    }
+
+    /// Lets workers go that have no configuration, no host and no child.
+    async fn forget_unneeded(&mut self) {
+        let unneeded: Vec<Arc<str>> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.setting.is_absent() && slot.attachments == 0)
+            .filter(|(_, slot)| slot.worker.published.borrow().is_down())
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in unneeded {
+            if let Some(slot) = self.slots.remove(&name) {
+                tell(&slot.worker, Command::Shutdown(Mode::Polite)).await;
+            }
+        }
+    }
+
+    async fn tell_all(&self, command: impl Fn() -> Command) {
+        for slot in self.slots.values() {
+            tell(&slot.worker, command()).await;
+        }
+    }
+
+    /// Ends all workers at once; with `Kill`, those that are ending already do not wait any more.
+    async fn end(&mut self, mode: Mode) {
+        if self.ending == Some(Mode::Kill) || self.ending == Some(mode) {
+            return;
+        }
+        self.ending = Some(mode);
+        self.facts.stop_listening();
+        for slot in self.slots.values_mut() {
+            slot.socket.close();
+        }
+        self.tell_all(|| Command::Shutdown(mode)).await;
+    }
+
+    fn close_all_sockets(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.socket.close();
+        }
+    }
+
+    fn idle_deadline(&self) -> Option<Moment> {
+        let limit = self.idle_exit?;
+        let in_use = self.ending.is_some() || self.slots.values().any(|slot| slot.attachments > 0);
+        (!in_use).then_some(self.last_use + limit)
+    }
+}
+
+fn mode(now: bool) -> Mode {
+    if now { Mode::Kill } else { Mode::Polite }
+}
+
+fn worker_ended(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a worker failed");
+    }
+}
+
+/// Hands a command to a worker. One that has ended needs none.
+async fn tell(worker: &WorkerHandle, command: Command) {
+    drop(worker.inbox.send(WorkerEvent::Command(command)).await);
+}

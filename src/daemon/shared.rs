@@ -1,0 +1,75 @@
+//! What every worker and every connection of one daemon has in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+
+use crate::config::command_value::CommandValues;
+use crate::config::environment::Base;
+use crate::config::fingerprint::HashKey;
+use crate::ids::{Generation, HostKey};
+use crate::session::Pool;
+use crate::supervise::Launcher;
+
+use super::log::Logs;
+use super::registry;
+
+/// Shared by reference; nothing in here is anybody's state but counters.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) base: Base,
+    /// For hashes that tell nothing of what they were made from.
+    pub(crate) hash_key: HashKey,
+    /// The outputs of `{ command }` values, kept for a while.
+    pub(crate) command_values: CommandValues,
+    pub(crate) pool: Pool,
+    pub(crate) logs: Logs,
+    /// The umask that the daemon was started with, which is what children get.
+    pub(crate) umask: u32,
+    /// Marks everything that comes from this daemon: the first part of every tag.
+    pub(crate) run_id: String,
+    /// Where randomness comes from: read once, then counted on.
+    pub(crate) seed: AtomicU64,
+    pub(crate) host_keys: AtomicU64,
+    pub(crate) registry: mpsc::Sender<registry::Event>,
+}
+
+impl Shared {
+    /// A seed for the jitter of one supervisor.
+    pub(crate) fn random_seed(&self) -> u64 {
+        // The golden ratio keeps consecutive seeds far apart.
+        self.seed
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+
+    pub(crate) fn next_host(&self) -> HostKey {
+        HostKey(self.host_keys.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The value of `MCPD_INSTANCE` for one run of one instance.
+    pub(crate) fn tag(&self, instance: &str, generation: Generation) -> String {
+        format!("{}/{instance}/{generation}", self.run_id)
+    }
+
+    /// A worker without a configuration has nothing left to do.
+    pub(crate) fn worker_unneeded(&self) {
+        if self.registry.try_send(registry::Event::Unneeded).is_err() {
+            // The registry looks again when the next host leaves.
+            tracing::debug!("a worker that is not needed stays for now");
+        }
+    }
+
+    /// Has a host detached that holds too much, whichever worker it belongs to.
+    pub(crate) fn evict(&self, host: HostKey) {
+        if self
+            .registry
+            .try_send(registry::Event::Evict(host))
+            .is_err()
+        {
+            // The registry is behind; the pool names the host again with the next message.
+            tracing::debug!(%host, "eviction put off");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The hosts of one instance: their descriptors, and when they are written to and let go.
+
+use std::sync::Arc;
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::ids::HostKey;
+use crate::session::HostInfo;
+use crate::time::Moment;
+
+use super::super::port::{Flushed, Port};
+use super::{Event, Worker};
+
+/// A host that has come in, with its descriptor.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) key: HostKey,
+    pub(crate) info: HostInfo,
+    pub(crate) stream: Arc<UnixStream>,
+    /// The task that reads from it; ended when the host is let go.
+    pub(crate) reader: AbortHandle,
+    pub(crate) ticket: Ticket,
+}
+
+/// Counts one attachment of a worker with the registry, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) server: Arc<str>,
+    pub(crate) returned: mpsc::UnboundedSender<Arc<str>>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Without a registry there is nobody left who counts.
+        drop(self.returned.send(self.server.clone()));
+    }
+}
+
+/// A host with its descriptor.
+#[derive(Debug)]
+pub(super) struct Host {
+    port: Port<UnixStream>,
+    reader: AbortHandle,
+    /// Let go as soon as all that is queued for it is written.
+    closing: bool,
+    _ticket: Ticket,
+}
+
+impl Worker {
+    pub(super) fn handle_arrival(&mut self, arrival: Arrival) {
+        let host = Host {
+            port: Port::new(arrival.stream),
+            reader: arrival.reader,
+            closing: false,
+            _ticket: arrival.ticket,
+        };
+        match self.mux.attach(arrival.key, arrival.info) {
+            Ok(()) => drop(self.hosts.insert(arrival.key, host)),
+            Err(full) => {
+                self.log.event(
+                    &self.instance,
+                    &format!("host {} refused: {full}", arrival.key),
+                );
+                host.reader.abort();
+            }
+        }
+    }
+
+    pub(super) fn host_writable(&mut self, key: HostKey, now: Moment) {
+        if let Some(host) = self.hosts.get_mut(&key) {
+            host.port.woken();
+            self.flush_host(key, now);
+        }
+    }
+
+    /// Writes what is queued for a host until its descriptor takes no more.
+    pub(super) fn flush_host(&mut self, key: HostKey, now: Moment) {
+        let Some(host) = self.hosts.get_mut(&key) else {
+            return;
+        };
+        loop {
+            if host.port.is_free() {
+                // Each frame is a write of its own, which is what `own_write` asks for.
+                let Some(frame) = self.mux.poll_host_frame(key) else {
+                    break;
+                };
+                host.port.put(frame.frame);
+            }
+            let held = host.port.held_bytes();
+            let flushed = host.port.flush();
+            self.mux
+                .host_frame_written(key, held - host.port.held_bytes());
+            match flushed {
+                Flushed::Whole => {}
+                Flushed::Full => {
+                    let inbox = self.handle.inbox.clone();
+                    // A worker that has gone waits for nobody.
+                    host.port.wait(async move {
+                        drop(inbox.send(Event::HostWritable(key)).await);
+                    });
+                    return;
+                }
+                Flushed::Broken(error) => {
+                    tracing::debug!(server = &*self.instance, host = %key, %error, "host is gone");
+                    self.drop_host(key, now);
+                    return;
+                }
+            }
+        }
+        if host.closing {
+            self.drop_host(key, now);
+        }
+    }
+
+    /// The attachment has ended well: its last frames are written, then it is closed.
+    pub(super) fn close_host(&mut self, key: HostKey, now: Moment) {
+        if let Some(host) = self.hosts.get_mut(&key) {
+            host.closing = true;
+            self.flush_host(key, now);
+        }
+    }
+
+    /// The attachment has ended at once.
+    pub(super) fn drop_host(&mut self, key: HostKey, now: Moment) {
+        self.mux.handle_host_gone(key, now);
+        self.let_go(key);
+    }
+
+    pub(super) fn let_go(&mut self, key: HostKey) {
+        if let Some(host) = self.hosts.remove(&key) {
+            host.reader.abort();
+        }
+    }
+
+    pub(super) fn has_unwritten_hosts(&self) -> bool {
+        self.hosts.values().any(|host| !host.port.is_free())
+    }
+
+    pub(super) fn let_all_go(&mut self) {
+        for (_, host) in self.hosts.drain() {
+            host.reader.abort();
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What the registry tells a worker, and the configuration as the worker knows it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::config::diagnostics::Diagnostic;
+use crate::config::spec::{Policy, ServerSpec};
+use crate::ids::HostKey;
+use crate::session::{MuxConfig, ToolRules};
+use crate::supervise::{self, Cause, Mode};
+use crate::time::Moment;
+
+use super::Worker;
+
+/// One order. Each that carries a sender is acknowledged once what came of it is published.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Start(oneshot::Sender<()>),
+    Stop(Mode, oneshot::Sender<()>),
+    Restart(Mode, oneshot::Sender<()>),
+    ResetFailed(oneshot::Sender<()>),
+    /// Publish now.
+    Refresh(oneshot::Sender<()>),
+    Configure(Box<Setting>, Applied, oneshot::Sender<()>),
+    Evict(HostKey),
+    /// The daemon ends, or nobody needs this worker any more.
+    Shutdown(Mode),
+}
+
+/// How a new configuration reaches the running child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Applied {
+    /// It does not concern the child (only what is known of the file has changed).
+    Noted,
+    Live,
+    Restart,
+}
+
+/// The configuration of one server as the worker knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// What runs; absent if there never was a valid file, or the file is gone.
+    pub(crate) spec: Option<Arc<ServerSpec>>,
+    pub(crate) verdict: Verdict,
+    /// The file that the server has, had or would have.
+    pub(crate) file: PathBuf,
+    /// The configuration in which `spec` was applied.
+    pub(crate) generation: u64,
+}
+
+/// What is to be said of the server's file.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    Ok,
+    /// At least one error; the last good specification, if any, stays.
+    Invalid(Vec<Diagnostic>),
+    /// It was there and is gone.
+    Removed,
+    /// It never was.
+    Unknown,
+}
+
+impl Setting {
+    /// Of a name that has no file.
+    pub(crate) fn unknown(file: PathBuf) -> Self {
+        Self {
+            spec: None,
+            verdict: Verdict::Unknown,
+            file,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.verdict, Verdict::Unknown)
+    }
+
+    /// Whether nothing in the file system stands for this server.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self.verdict, Verdict::Unknown | Verdict::Removed)
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        self.spec
+            .as_ref()
+            .map_or_else(Policy::default, |spec| spec.policy.clone())
+    }
+
+    /// Why nothing is served, where the file is the reason; else what the supervisor says.
+    pub(crate) fn explain(&self, name: &str, message: String) -> String {
+        match (&self.spec, &self.verdict) {
+            (_, Verdict::Removed) => {
+                format!(
+                    "server \"{name}\" was removed: {} is gone",
+                    self.file.display()
+                )
+            }
+            (_, Verdict::Unknown) => format!(
+                "no server \"{name}\" is configured: there is no {}",
+                self.file.display()
+            ),
+            (None, Verdict::Invalid(errors)) => match errors.first() {
+                Some(error) => format!("the configuration of \"{name}\" is invalid: {error}"),
+                None => format!("the configuration of \"{name}\" is invalid"),
+            },
+            (Some(spec), _) if !spec.enabled => {
+                format!("server \"{name}\" is disabled in {}", self.file.display())
+            }
+            _ => message,
+        }
+    }
+}
+
+/// The part of a policy that concerns the multiplexer.
+pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
+    MuxConfig {
+        server: name.to_owned(),
+        client_version: env!("CARGO_PKG_VERSION").to_owned(),
+        start_timeout: policy.start_timeout,
+        request_timeout: policy.request_timeout,
+        max_calls: policy.max_calls.map(|calls| calls as usize),
+        tools: ToolRules {
+            allow: policy.tools.allow.clone().unwrap_or_default(),
+            deny: policy.tools.deny.clone(),
+        },
+    }
+}
+
+impl Worker {
+    /// Starts what is to run from the beginning.
+    pub(super) fn begin(&mut self, now: Moment) {
+        let event = match &self.setting.spec {
+            Some(spec) if spec.enabled => supervise::Event::Start { cause: Cause::Boot },
+            Some(_) => supervise::Event::Stop {
+                cause: Cause::Disabled,
+                mode: Mode::Polite,
+            },
+            None => supervise::Event::Remove,
+        };
+        self.tell(event, now);
+        self.mark_changed();
+    }
+
+    pub(super) fn handle_command(&mut self, command: Command, now: Moment) {
+        let cause = Cause::Command;
+        let acknowledge = match command {
+            Command::Start(acknowledge) => {
+                if self.setting.spec.is_some() {
+                    self.tell(supervise::Event::Start { cause }, now);
+                }
+                acknowledge
+            }
+            Command::Stop(mode, acknowledge) => {
+                self.tell(supervise::Event::Stop { cause, mode }, now);
+                acknowledge
+            }
+            Command::Restart(mode, acknowledge) => {
+                self.restart(mode, now);
+                acknowledge
+            }
+            Command::ResetFailed(acknowledge) => {
+                self.tell(supervise::Event::ResetFailed, now);
+                acknowledge
+            }
+            Command::Refresh(acknowledge) => acknowledge,
+            Command::Configure(setting, applied, acknowledge) => {
+                self.configure(*setting, applied, now);
+                acknowledge
+            }
+            Command::Evict(host) => {
+                self.mux.evict_host(host, now);
+                return;
+            }
+            Command::Shutdown(mode) => {
+                self.ending = true;
+                self.tell(supervise::Event::Shutdown { mode }, now);
+                return;
+            }
+        };
+        self.mark_changed();
+        self.unacknowledged.push(acknowledge);
+    }
+
+    /// A restart that does not wait is a kill and a start.
+    fn restart(&mut self, mode: Mode, now: Moment) {
+        if self.setting.spec.is_none() {
+            return;
+        }
+        let cause = Cause::Command;
+        match mode {
+            Mode::Polite => self.tell(supervise::Event::Restart { cause }, now),
+            Mode::Kill => {
+                self.tell(supervise::Event::Stop { cause, mode }, now);
+                self.tell(supervise::Event::Start { cause }, now);
+            }
+        }
+    }
+
+    /// Takes on a configuration: the specification is complete and valid, or there is none.
+    fn configure(&mut self, setting: Setting, applied: Applied, now: Moment) {
+        let was_enabled = self.setting.spec.as_ref().is_some_and(|spec| spec.enabled);
+        self.setting = setting;
+        if applied == Applied::Noted {
+            return;
+        }
+        let Some(spec) = self.setting.spec.clone() else {
+            self.tell(supervise::Event::Remove, now);
+            return;
+        };
+        let policy = Box::new(spec.policy.clone());
+        self.mux.configure(mux_config(&self.instance, &policy), now);
+        let restart = applied == Applied::Restart && was_enabled && spec.enabled;
+        self.tell(supervise::Event::Reconfigured { restart, policy }, now);
+        match (was_enabled, spec.enabled) {
+            (false, true) => self.tell(supervise::Event::Start { cause: Cause::Edit }, now),
+            (true, false) => {
+                let (cause, mode) = (Cause::Disabled, Mode::Polite);
+                self.tell(supervise::Event::Stop { cause, mode }, now);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! One task an instance: the shell around the two cores that hold it.
+//!
+//! [`Mux`] owns what hosts and child say to each other, [`Supervisor`] owns whether a child runs.
+//! The worker owns the descriptors. It waits for an event or for the earlier of the cores'
+//! deadlines, hands it over, performs what they ask for until both are quiet, and waits again. It
+//! decides nothing: where one core has to know of the other, the worker only carries the word.
+
+mod attachments;
+mod command;
+mod publish;
+mod run;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::ids::{Generation, HostKey};
+use crate::session::{DropReason, Hold, HoldCause, Mux, MuxAction, Service, Unavailable};
+use crate::supervise::state::CancelReason;
+use crate::supervise::{self, Action, ServiceHint, Supervisor};
+use crate::time::{Moment, earliest};
+
+use super::clock;
+use super::log::ServerLog;
+use super::reader::{Lines, Transit};
+use super::shared::Shared;
+
+pub(crate) use attachments::{Arrival, Ticket};
+pub(crate) use command::{Applied, Command, Setting, Verdict};
+pub(crate) use publish::Published;
+
+/// Events that may wait for one worker.
+const INBOX: usize = 64;
+/// Events that are handed over before the cores are asked what to do.
+const BURST: usize = 32;
+/// How long hosts that do not read hold up the end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What reaches a worker.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Command(Command),
+    Arrived(Box<Arrival>),
+    HostLines(HostKey, Box<Lines>),
+    /// The host's input has ended; answers that are due still go out.
+    HostEnded(HostKey),
+    /// Neither direction is open any more.
+    HostGone(HostKey),
+    HostWritable(HostKey),
+    Child(Generation, run::ChildEvent),
+}
+
+/// How the rest of the daemon reaches a worker.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerHandle {
+    pub(crate) inbox: mpsc::Sender<Event>,
+    pub(crate) transit: Transit,
+    pub(crate) published: watch::Receiver<Arc<Published>>,
+}
+
+/// One instance with everything that it holds open.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    instance: Arc<str>,
+    shared: Arc<Shared>,
+    setting: Setting,
+    log: ServerLog,
+    mux: Mux,
+    supervisor: Supervisor,
+    run: Option<run::Run>,
+    hosts: HashMap<HostKey, attachments::Host>,
+    /// What the last run was, for `status` when none is alive.
+    past: run::Past,
+    inbox: mpsc::Receiver<Event>,
+    handle: WorkerHandle,
+    publisher: watch::Sender<Arc<Published>>,
+    /// Something that `status` shows has changed since the last publication.
+    changed: bool,
+    /// Commands that are acknowledged with the next publication.
+    unacknowledged: Vec<oneshot::Sender<()>>,
+    /// When a host or the child last said something.
+    last_activity: Option<Moment>,
+    ending: bool,
+}
+
+impl Worker {
+    /// A worker for the server `name`, not running yet: spawn [`Worker::run`].
+    pub(crate) fn new(name: &str, shared: Arc<Shared>, setting: Setting) -> (Self, WorkerHandle) {
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let (publisher, published) = watch::channel(Arc::default());
+        let handle = WorkerHandle {
+            inbox: sender,
+            transit: Transit::new(shared.pool.clone()),
+            published,
+        };
+        let policy = setting.policy();
+        let worker = Self {
+            instance: Arc::from(name),
+            log: shared.logs.server(name),
+            mux: Mux::new(command::mux_config(name, &policy), shared.pool.clone()),
+            supervisor: Supervisor::new(policy, shared.random_seed()),
+            run: None,
+            hosts: HashMap::new(),
+            past: run::Past::default(),
+            inbox,
+            handle: handle.clone(),
+            publisher,
+            changed: false,
+            last_activity: None,
+            unacknowledged: Vec::new(),
+            ending: false,
+            setting,
+            shared,
+        };
+        (worker, handle)
+    }
+
+    /// Works until the daemon ends or the server is given up, and leaves nothing behind.
+    pub(crate) async fn run(mut self) {
+        self.begin(clock::now());
+        loop {
+            self.settle();
+            self.publish();
+            if self.is_finished() {
+                break;
+            }
+            self.wait().await;
+        }
+        self.farewell().await;
+    }
+
+    /// Waits for something to happen and hands it to the core concerned.
+    async fn wait(&mut self) {
+        let deadline = earliest(self.mux.poll_timeout(), self.supervisor.poll_timeout());
+        tokio::select! {
+            biased;
+            event = self.inbox.recv() => {
+                // The worker holds a sender itself, so there is always another event.
+                if let Some(event) = event {
+                    self.handle(event);
+                }
+                for _ in 1..BURST {
+                    let Ok(event) = self.inbox.try_recv() else { break };
+                    self.handle(event);
+                }
+            }
+            () = clock::sleep_until(deadline) => {}
+        }
+        let now = clock::now();
+        self.mux.handle_timeout(now);
+        self.supervisor.handle_timeout(now);
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = clock::now();
+        match event {
+            Event::Command(command) => self.handle_command(command, now),
+            Event::Arrived(arrival) => self.handle_arrival(*arrival),
+            Event::HostLines(host, lines) => {
+                self.last_activity = Some(now);
+                lines.each(|line| self.mux.handle_host_line(host, line, now));
+            }
+            Event::HostEnded(host) => self.mux.handle_host_end(host, now),
+            Event::HostGone(host) => self.drop_host(host, now),
+            Event::HostWritable(host) => self.host_writable(host, now),
+            Event::Child(generation, event) => self.handle_child(generation, event, now),
+        }
+    }
+
+    /// Performs what the cores ask for until both are quiet.
+    fn settle(&mut self) {
+        let now = clock::now();
+        loop {
+            if let Some(action) = self.supervisor.poll_action() {
+                self.perform(action, now);
+            } else if let Some(action) = self.mux.poll_action() {
+                self.perform_mux(action, now);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action, now: Moment) {
+        match action {
+            Action::Spawn { generation } => self.spawn(generation),
+            Action::Drain => self.mux.begin_drain(now),
+            Action::CancelOpen { reason } => self.mux.cancel_open(cancel_code(reason), now),
+            Action::CloseStdin => self.close_stdin(now),
+            Action::RunStopCommand { limit } => self.run_stop_command(limit),
+            Action::Signal(signal) => self.signal(signal),
+            Action::Verify => self.verify(),
+            Action::ChildGone { message } => self.child_gone(message, now),
+            Action::Reap => self.reap(),
+            Action::ClosePipes => self.close_pipes(),
+            Action::SetService(hint) => {
+                let service = self.service(hint);
+                self.mux.set_service(service, now);
+            }
+            Action::Changed { from, to, cause } => self.log_change(from, to, cause),
+            Action::Ended(run) => self.log_end(&run),
+        }
+    }
+
+    fn perform_mux(&mut self, action: MuxAction, now: Moment) {
+        match action {
+            MuxAction::HostReady(host) => self.flush_host(host, now),
+            MuxAction::CloseHost(host, _) => self.close_host(host, now),
+            MuxAction::DropHost(host, reason) => {
+                self.log.event(
+                    &self.instance,
+                    &format!("host {host} detached: {}", cut_off(reason)),
+                );
+                self.let_go(host);
+            }
+            MuxAction::EvictHost(host) => self.shared.evict(host),
+            MuxAction::ChildReady => self.flush_child(now),
+            MuxAction::Opened(identity) => self.opened(&identity, now),
+            MuxAction::OpeningFailed(why) => self.opening_failed(why, now),
+            MuxAction::Drained => {
+                let generation = self.supervisor.generation();
+                self.tell(supervise::Event::Drained { generation }, now);
+            }
+            MuxAction::Demand => self.tell(supervise::Event::Demand, now),
+            MuxAction::Log(level, text) => self.log_mux(level, &text),
+        }
+    }
+
+    fn tell(&mut self, event: supervise::Event, now: Moment) {
+        self.supervisor.handle(event, now);
+    }
+
+    /// The hint of the supervisor in the words of the multiplexer.
+    fn service(&self, hint: ServiceHint) -> Service {
+        match hint {
+            ServiceHint::Serving => Service::Serving,
+            ServiceHint::Holding | ServiceHint::OnDemand => Service::Holding(self.hold()),
+            ServiceHint::Stopping => Service::Stopping,
+            ServiceHint::Backoff {
+                next_attempt_at,
+                message,
+            } => Service::Backoff {
+                next_attempt: next_attempt_at,
+                detail: self.unavailable(message),
+            },
+            ServiceHint::Unavailable { message } => Service::Unavailable(self.unavailable(message)),
+        }
+    }
+
+    /// Why requests wait, with what the child said last in case that the wait runs out.
+    fn hold(&self) -> Hold {
+        let cause = match self.supervisor.status().state {
+            supervise::State::Running | supervise::State::Stopping => HoldCause::Restarting,
+            _ => HoldCause::Starting,
+        };
+        Hold {
+            cause,
+            detail: self.explain_detail(),
+        }
+    }
+
+    /// Whether the worker has nothing left to do.
+    fn is_finished(&self) -> bool {
+        let state = self.supervisor.status().state;
+        self.ending && matches!(state, supervise::State::Stopped | supervise::State::Failed)
+    }
+
+    /// Gives hosts a moment to take their last answers, then lets everything go.
+    async fn farewell(mut self) {
+        let deadline = clock::now() + LAST_WORDS;
+        while self.has_unwritten_hosts() && clock::now() < deadline {
+            tokio::select! {
+                event = self.inbox.recv() => match event {
+                    Some(Event::HostWritable(host)) => self.host_writable(host, clock::now()),
+                    Some(Event::HostGone(host)) => self.drop_host(host, clock::now()),
+                    _ => {}
+                },
+                () = clock::sleep_until(Some(deadline)) => {}
+            }
+        }
+        self.let_all_go();
+    }
+
+    fn unavailable(&self, message: String) -> Unavailable {
+        let message = self.redact(&self.setting.explain(&self.instance, message));
+        Unavailable {
+            message,
+            detail: self.explain_detail(),
+        }
+    }
+}
+
+fn cut_off(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::UnreadBytes => "it does not read, and too much waits for it",
+        DropReason::PoolFull => "memory_limit is reached, and it holds most of it",
+    }
+}
+
+fn cancel_code(reason: CancelReason) -> crate::protocol::ErrorCode {
+    match reason {
+        CancelReason::ServerStopping => crate::protocol::ErrorCode::SERVER_STOPPING,
+        CancelReason::DaemonEnding => crate::protocol::ErrorCode::DAEMON_RESTARTED,
+    }
+}

@@ -1,0 +1,446 @@
+//! One run of a child: spawning it, its pipes, and everything that says that it goes on or ends.
+//!
+//! Each of its descriptors has a task of its own that reads until the end, so that a child is
+//! never blocked by us. What they see comes back as events with their generation.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::unix::pipe;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::ids::Generation;
+use crate::protocol::{ChildIdentity, LineReader};
+use crate::session::{ChildGone, LogLevel, Unavailable};
+use crate::supervise::launcher::ProcessGroup;
+use crate::supervise::state::EndedRun;
+use crate::supervise::{self, Cause, Child, ExitStatus, SpawnFailure, StopSignal, Substate};
+use crate::time::Moment;
+
+use super::super::chain;
+use super::super::launch::{self, Prepared};
+use super::super::port::{Flushed, Port};
+use super::super::reader::{Lines, Reader};
+use super::super::stderr::{self, Tail};
+use super::{Event, Worker};
+
+/// How long pipes are read after everything that could write to them is dead.
+const PIPE_GRACE: Duration = Duration::from_millis(250);
+
+/// What happened to the child of one generation.
+#[derive(Debug)]
+pub(crate) enum ChildEvent {
+    Spawned(Result<Box<Spawned>, SpawnFailure>),
+    Executed(Result<(), SpawnFailure>),
+    Lines(Box<Lines>),
+    StdoutEnded,
+    StdinWritable,
+    Exited(ExitStatus),
+    Members(io::Result<Vec<u32>>),
+    StopCommandEnded,
+}
+
+/// A child together with what it was made from.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    child: Child,
+    prepared: Prepared,
+}
+
+/// What is kept of a run while it lives.
+#[derive(Debug)]
+pub(super) struct Run {
+    generation: Generation,
+    group: Option<Arc<dyn ProcessGroup>>,
+    stdin: Option<Port<pipe::Sender>>,
+    stdout: Option<Reader<pipe::Receiver>>,
+    tasks: Vec<AbortHandle>,
+    stderr: Option<JoinHandle<()>>,
+}
+
+/// What is known of the last run, alive or not.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    pub(super) tail: Tail,
+    pub(super) prepared: Option<Prepared>,
+    /// The last stderr line of each ended run, newest last, bounded like the runs themselves.
+    pub(super) last_lines: Vec<(Generation, Option<String>)>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Worker {
+    /// Asks the launcher for a process. Reading what the environment needs may take a while, so
+    /// it happens in a task.
+    pub(super) fn spawn(&mut self, generation: Generation) {
+        let Some(spec) = self.setting.spec.clone() else {
+            debug_assert!(false, "the supervisor starts only what is configured");
+            return;
+        };
+        self.past.tail = Tail::default();
+        let shared = self.shared.clone();
+        let tell = self.teller(generation);
+        let task = tokio::spawn(async move {
+            let outcome = match launch::prepare(&spec, &shared, generation).await {
+                Ok((plan, prepared)) => match shared.launcher.spawn(plan, generation).await {
+                    Ok(child) => Ok(Box::new(Spawned { child, prepared })),
+                    Err(failure) => Err(failure),
+                },
+                Err(failure) => Err(failure),
+            };
+            tell(ChildEvent::Spawned(outcome)).await;
+        });
+        self.run = Some(Run {
+            generation,
+            group: None,
+            stdin: None,
+            stdout: None,
+            tasks: vec![task.abort_handle()],
+            stderr: None,
+        });
+    }
+
+    pub(super) fn handle_child(&mut self, generation: Generation, event: ChildEvent, now: Moment) {
+        if self
+            .run
+            .as_ref()
+            .is_none_or(|run| run.generation != generation)
+        {
+            return;
+        }
+        match event {
+            ChildEvent::Spawned(Ok(spawned)) => self.spawned(*spawned, now),
+            ChildEvent::Spawned(Err(failure)) | ChildEvent::Executed(Err(failure)) => {
+                self.tell(
+                    supervise::Event::SpawnFailed {
+                        generation,
+                        failure,
+                    },
+                    now,
+                );
+            }
+            ChildEvent::Executed(Ok(())) => self.executed(generation, now),
+            ChildEvent::Lines(lines) => {
+                self.last_activity = Some(now);
+                lines.each(|line| self.mux.handle_child_line(generation, line, now));
+            }
+            ChildEvent::StdoutEnded => {
+                self.tell(supervise::Event::StdoutClosed { generation }, now);
+            }
+            ChildEvent::StdinWritable => self.stdin_writable(now),
+            ChildEvent::Exited(status) => {
+                self.tell(supervise::Event::Exited { generation, status }, now);
+            }
+            ChildEvent::Members(found) => self.members(generation, found, now),
+            ChildEvent::StopCommandEnded => {
+                self.tell(supervise::Event::StopCommandEnded { generation }, now);
+            }
+        }
+    }
+
+    /// There is a process: take its descriptors, and watch for its end.
+    fn spawned(&mut self, spawned: Spawned, now: Moment) {
+        let Spawned { child, prepared } = spawned;
+        let (generation, pid) = (child.generation, child.pid);
+        let executed = self.teller(generation);
+        let exited = self.teller(generation);
+        let pipes = pipe::Sender::from_owned_fd(child.stdin).and_then(|stdin| {
+            Ok((
+                stdin,
+                pipe::Receiver::from_owned_fd(child.stdout)?,
+                pipe::Receiver::from_owned_fd(child.stderr)?,
+            ))
+        });
+        let Some(run) = &mut self.run else { return };
+        run.group = Some(child.group);
+        run.tasks.push(abortable(async move {
+            executed(ChildEvent::Executed(child.executed.await)).await;
+        }));
+        run.tasks.push(abortable(async move {
+            exited(ChildEvent::Exited(child.exited.await)).await;
+        }));
+        let broken = match pipes {
+            Ok((stdin, stdout, stderr)) => {
+                run.stdin = Some(Port::new(Arc::new(stdin)));
+                let lines = LineReader::new(self.setting.policy().message_limit_bytes);
+                run.stdout = Some(Reader::new(
+                    Arc::new(stdout),
+                    lines,
+                    self.handle.transit.clone(),
+                ));
+                let sink = stderr::Sink {
+                    instance: self.instance.clone(),
+                    log: self.log.clone(),
+                    tail: self.past.tail.clone(),
+                    redactor: prepared.redactor.stream(),
+                };
+                run.stderr = Some(tokio::spawn(stderr::drain(stderr, sink)));
+                None
+            }
+            Err(error) => Some(error),
+        };
+        self.past.prepared = Some(prepared);
+        self.tell(supervise::Event::Spawned { generation, pid }, now);
+        if let Some(error) = broken {
+            let detail = format!("cannot use the pipes of the child: {error}");
+            self.tell(supervise::Event::Broken { generation, detail }, now);
+        }
+    }
+
+    /// The program runs: from here on it is spoken to and listened to.
+    fn executed(&mut self, generation: Generation, now: Moment) {
+        let tell = self.teller(generation);
+        let Some(run) = &mut self.run else { return };
+        if let Some(stdout) = run.stdout.take() {
+            run.tasks.push(abortable(read_stdout(stdout, tell)));
+        }
+        self.tell(supervise::Event::Executed { generation }, now);
+        self.mux.handle_child_started(generation, now);
+    }
+
+    fn stdin_writable(&mut self, now: Moment) {
+        if let Some(port) = self.run.as_mut().and_then(|run| run.stdin.as_mut()) {
+            port.woken();
+            self.flush_child(now);
+        }
+    }
+
+    /// Writes what is queued for the child until its pipe takes no more.
+    pub(super) fn flush_child(&mut self, now: Moment) {
+        let Some(run) = &mut self.run else { return };
+        let generation = run.generation;
+        let Some(port) = &mut run.stdin else { return };
+        loop {
+            if port.is_free() {
+                let Some(frame) = self.mux.poll_child_frame(now) else {
+                    return;
+                };
+                port.put(frame);
+            }
+            match port.flush() {
+                Flushed::Whole => {}
+                Flushed::Full => {
+                    let inbox = self.handle.inbox.clone();
+                    port.wait(async move {
+                        let event = Event::Child(generation, ChildEvent::StdinWritable);
+                        // A worker that has gone waits for nobody.
+                        drop(inbox.send(event).await);
+                    });
+                    return;
+                }
+                Flushed::Broken(error) => {
+                    // The child reads no more. What it still says is heard; what it was not told
+                    // stays with the multiplexer until the supervisor has ended this run.
+                    run.stdin = None;
+                    self.stdin_broken(generation, &error, now);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn stdin_broken(&mut self, generation: Generation, error: &io::Error, now: Moment) {
+        self.log.event(
+            &self.instance,
+            &format!("cannot write to its stdin: {error}"),
+        );
+        self.tell(supervise::Event::StdoutClosed { generation }, now);
+    }
+
+    /// The handshake is done.
+    pub(super) fn opened(&mut self, identity: &ChildIdentity, now: Moment) {
+        let name = identity.server_name.as_deref().unwrap_or("(no name)");
+        let version = identity.server_version.as_deref().unwrap_or("(no version)");
+        let protocol = identity.version.as_str();
+        let text = stderr::escape(&format!("opened: {name} {version}, MCP {protocol}"));
+        self.log.event(&self.instance, &text);
+        let generation = self.supervisor.generation();
+        self.tell(supervise::Event::Opened { generation }, now);
+    }
+
+    pub(super) fn opening_failed(&mut self, why: Unavailable, now: Moment) {
+        let generation = self.supervisor.generation();
+        let detail = self.redact(&stderr::escape(&why.message));
+        self.tell(supervise::Event::OpeningFailed { generation, detail }, now);
+    }
+
+    /// What the multiplexer has to say, into the server's log; what a peer sent is redacted.
+    pub(super) fn log_mux(&self, level: LogLevel, text: &str) {
+        if level != LogLevel::Debug || tracing::enabled!(tracing::Level::DEBUG) {
+            let text = self.redact(&stderr::escape(text));
+            self.log.event(&self.instance, &text);
+        }
+    }
+
+    /// Ends the child's input: everything queued that fits goes out, no line is cut in two.
+    pub(super) fn close_stdin(&mut self, now: Moment) {
+        self.flush_child(now);
+        if let Some(run) = &mut self.run {
+            run.stdin = None;
+        }
+    }
+
+    pub(super) fn run_stop_command(&mut self, limit: Duration) {
+        let prepared = self.past.prepared.as_ref();
+        let errand = prepared.and_then(|prepared| prepared.stop_command(limit));
+        let Some(run) = &mut self.run else { return };
+        let (generation, log) = (run.generation, self.log.clone());
+        let (instance, inbox) = (self.instance.clone(), self.handle.inbox.clone());
+        let shared = self.shared.clone();
+        run.tasks.push(abortable(async move {
+            if let Some(errand) = errand {
+                let outcome = errand.run(&*shared.launcher).await;
+                let text = match outcome {
+                    Ok(_) => "stop_command: done".to_owned(),
+                    Err(error) => format!("stop_command: {}", chain(&error)),
+                };
+                log.event(&instance, &text);
+            }
+            let event = Event::Child(generation, ChildEvent::StopCommandEnded);
+            // A worker that has gone waits for nobody.
+            drop(inbox.send(event).await);
+        }));
+    }
+
+    pub(super) fn signal(&self, signal: StopSignal) {
+        let Some(group) = self.run.as_ref().and_then(|run| run.group.as_ref()) else {
+            return;
+        };
+        if let Err(error) = group.signal(signal) {
+            self.log
+                .event(&self.instance, &format!("cannot signal: {error}"));
+        }
+    }
+
+    /// Looks who is left, away from this thread: it reads all of `/proc`.
+    pub(super) fn verify(&mut self) {
+        let Some(group) = self.run.as_ref().and_then(|run| run.group.clone()) else {
+            return;
+        };
+        let Some(run) = &mut self.run else { return };
+        let (generation, inbox) = (run.generation, self.handle.inbox.clone());
+        run.tasks.retain(|task| !task.is_finished());
+        run.tasks.push(abortable(async move {
+            let looked = tokio::task::spawn_blocking(move || group.members()).await;
+            let found = looked.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+            let event = Event::Child(generation, ChildEvent::Members(found));
+            // A worker that has gone waits for nobody.
+            drop(inbox.send(event).await);
+        }));
+    }
+
+    fn members(&mut self, generation: Generation, found: io::Result<Vec<u32>>, now: Moment) {
+        let pids = match found {
+            Ok(pids) if pids.is_empty() => {
+                self.tell(supervise::Event::Emptied { generation }, now);
+                return;
+            }
+            Ok(pids) => pids,
+            Err(error) => {
+                // Nothing is proved: as long as the step lasts it is tried again.
+                self.log
+                    .event(&self.instance, &format!("cannot read /proc: {error}"));
+                Vec::new()
+            }
+        };
+        self.tell(supervise::Event::Holders { generation, pids }, now);
+    }
+
+    pub(super) fn child_gone(&mut self, message: String, now: Moment) {
+        if let Some(generation) = self.run.as_ref().map(|run| run.generation) {
+            let detail = self.explain_detail();
+            let reason = self.redact(&message);
+            self.mux
+                .handle_child_gone(generation, &ChildGone { reason, detail }, now);
+        }
+    }
+
+    pub(super) fn reap(&self) {
+        let Some(group) = self.run.as_ref().and_then(|run| run.group.as_ref()) else {
+            return;
+        };
+        if let Err(error) = group.reap() {
+            self.log
+                .event(&self.instance, &format!("cannot reap: {error}"));
+        }
+    }
+
+    /// Forgets the run. Its standard error may still hold last words.
+    pub(super) fn close_pipes(&mut self) {
+        let Some(mut run) = self.run.take() else {
+            return;
+        };
+        let Some(mut stderr) = run.stderr.take() else {
+            return;
+        };
+        tokio::spawn(async move {
+            if tokio::time::timeout(PIPE_GRACE, &mut stderr).await.is_err() {
+                stderr.abort();
+            }
+        });
+    }
+
+    pub(super) fn log_change(&mut self, from: Substate, to: Substate, cause: Cause) {
+        self.mark_changed();
+        let text = format!("{} -> {} ({})", from.as_str(), to.as_str(), cause.as_str());
+        self.log.event(&self.instance, &text);
+        tracing::info!(
+            server = &*self.instance,
+            from = from.as_str(),
+            to = to.as_str(),
+            cause = cause.as_str(),
+            "state"
+        );
+    }
+
+    pub(super) fn log_end(&mut self, ended: &EndedRun) {
+        let last = self.past.tail.last(1).pop();
+        self.past.last_lines.push((ended.generation, last));
+        let surplus = self
+            .past
+            .last_lines
+            .len()
+            .saturating_sub(supervise::state::KEPT_RUNS);
+        self.past.last_lines.drain(..surplus);
+        let step = ended.ended_by.map_or("by itself", Substate::as_str);
+        self.log
+            .event(&self.instance, &format!("{}; ended {step}", ended.message));
+    }
+
+    /// A function that sends events of one generation to this worker.
+    fn teller(
+        &self,
+        generation: Generation,
+    ) -> impl Fn(ChildEvent) -> Told + Send + 'static + use<> {
+        let inbox = self.handle.inbox.clone();
+        move |event| {
+            let inbox = inbox.clone();
+            Box::pin(async move {
+                // A worker that has gone waits for nobody.
+                drop(inbox.send(Event::Child(generation, event)).await);
+            })
+        }
+    }
+}
+
+type Told = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn abortable(work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    tokio::spawn(work).abort_handle()
+}
+
+/// Hands over everything that the child says until its output ends.
+async fn read_stdout(mut stdout: Reader<pipe::Receiver>, tell: impl Fn(ChildEvent) -> Told + Send) {
+    // A pipe that fails to be read has no more to say.
+    while let Ok(Some(lines)) = stdout.next().await {
+        tell(ChildEvent::Lines(Box::new(lines))).await;
+    }
+    tell(ChildEvent::StdoutEnded).await;
+}
