@@ -4,6 +4,7 @@
 //! looks at the grammar: the scanner does, and reports what begins and ends. So a member of a new
 //! revision of MCP is one line in each table here.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use smallvec::SmallVec;
@@ -56,6 +57,8 @@ pub enum Member {
 /// The objects in which read members stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
+    /// An array of messages; it has elements and no members.
+    Batch,
     /// The message itself.
     Message,
     /// `params`
@@ -216,29 +219,35 @@ impl Tracker {
         self.envelope.clear();
     }
 
-    /// A bracket has opened inside the one at depth `outer`.
+    /// Whether what stands right inside the bracket at this depth matters. Nothing else need be
+    /// reported but brackets.
+    #[inline]
+    pub(super) fn watches(&self, depth: usize) -> bool {
+        depth <= DEEPEST && self.levels[depth].is_some()
+    }
+
+    /// A bracket has opened inside the one at depth `outer`, which is the outermost or watched.
     pub(super) fn opened(&mut self, outer: usize, is_object: bool) {
-        if outer == 0 {
-            self.is_array = !is_object;
-        }
-        if outer < DEEPEST {
-            self.open[outer + 1] = OpenMember::default();
-            self.levels[outer + 1] = self.level_of_inner(outer).filter(|_| is_object);
-        }
-    }
-
-    /// What an object would be that opens inside the bracket at depth `outer`.
-    fn level_of_inner(&self, outer: usize) -> Option<Level> {
-        match outer {
-            0 => Some(Level::Message),
-            1 if self.is_array => Some(Level::Message),
+        let level = match outer {
+            0 if is_object => Some(Level::Message),
+            0 => Some(Level::Batch),
+            _ if !is_object => None,
+            _ if self.levels[outer] == Some(Level::Batch) => Some(Level::Message),
             _ => self.open[outer].member.and_then(Member::opens),
+        };
+        self.is_array |= level == Some(Level::Batch);
+        if let Some(inner) = self.levels.get_mut(outer + 1) {
+            *inner = level;
+            self.open[outer + 1] = OpenMember::default();
         }
     }
 
-    /// Whether names at this depth are compared.
-    pub(super) fn reads_names(&self, depth: usize) -> bool {
-        self.levels.get(depth).is_some_and(Option::is_some)
+    /// The bracket at this depth has closed.
+    #[inline]
+    pub(super) fn closed(&mut self, depth: usize) {
+        if let Some(level) = self.levels.get_mut(depth) {
+            *level = None;
+        }
     }
 
     /// A member's name has ended. `raw_name` is what stood between its quotes, `None` if that is
@@ -247,7 +256,13 @@ impl Tracker {
         let Some(level) = self.levels.get(depth).copied().flatten() else {
             return;
         };
-        let member = raw_name.and_then(|name| Member::find(level, &json::unescape(name)));
+        let member = raw_name.and_then(|name| {
+            // As good as every name is written without escapes.
+            Member::find(level, name).or_else(|| match json::unescape(name) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(name) => Member::find(level, &name),
+            })
+        });
         self.saw_member |= level == Level::Message && member.is_some();
         self.open[depth] = OpenMember {
             member,
@@ -256,26 +271,21 @@ impl Tracker {
         };
     }
 
-    /// A value has begun at `start`.
+    /// A value has begun at `start` at a watched depth.
     pub(super) fn value_began(&mut self, depth: usize, start: usize) {
-        if let Some(open) = self.open.get_mut(depth) {
-            open.value_start = start;
-            self.items += usize::from(depth == 1 && self.is_array);
-        }
+        self.open[depth].value_start = start;
+        self.items += usize::from(self.levels[depth] == Some(Level::Batch));
     }
 
-    /// The value that began last at this depth ends before `end`. `raw` gives its bytes from
-    /// where it began, if they are still held.
+    /// The value that began last at this watched depth ends before `end`. `raw` gives its bytes
+    /// from where it began, if they are still held.
     pub(super) fn value_ended<'line>(
         &mut self,
         depth: usize,
         end: usize,
         raw: impl FnOnce(usize) -> Option<&'line [u8]>,
     ) {
-        let Some(open) = self.open.get_mut(depth) else {
-            return;
-        };
-        let open = std::mem::take(open);
+        let open = std::mem::take(&mut self.open[depth]);
         let Some(member) = open.member else {
             return;
         };

@@ -17,6 +17,15 @@ pub(super) enum Number {
 }
 
 impl Number {
+    /// The part that a number begins with `byte` is in.
+    pub(super) const fn first(byte: u8) -> Self {
+        match byte {
+            b'-' => Self::Minus,
+            b'0' => Self::Zero,
+            _ => Self::Integer,
+        }
+    }
+
     /// The part that `byte` continues with (RFC 8259, section 6).
     pub(super) fn then(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
@@ -94,26 +103,61 @@ pub(super) fn utf8_len(held: &[u8], at: usize) -> Sequence {
 /// The first byte at or after `at` that means something in a string: a quote, a backslash, a
 /// control character, or a byte that is not ASCII.
 pub(super) fn skip_plain(held: &[u8], at: usize) -> usize {
-    // Signed, everything from 0x80 up is negative and so below the blank, as the controls are.
-    let special = |byte: u8| (byte as i8) < 0x20 || byte == b'"' || byte == b'\\';
     let mut at = at;
-    // No early exit inside a block, so that the compiler makes it a few vector compares.
-    while let Some(block) = held.get(at..at + BLOCK_BYTES) {
-        let found = block
-            .iter()
-            .fold(false, |found, &byte| found | special(byte));
-        if found {
-            break;
+    // Most strings end within a word; a long one goes on in blocks.
+    if let Some(found) = special_in_word(held, at) {
+        if found < WORD_BYTES {
+            return at + found;
         }
+        at += WORD_BYTES;
+    }
+    while held.get(at..at + BLOCK_BYTES).is_some_and(is_plain_block) {
         at += BLOCK_BYTES;
     }
-    while held.get(at).is_some_and(|&byte| !special(byte)) {
+    while let Some(found) = special_in_word(held, at) {
+        if found < WORD_BYTES {
+            return at + found;
+        }
+        at += WORD_BYTES;
+    }
+    while held.get(at).is_some_and(|&byte| !is_special(byte)) {
         at += 1;
     }
     at
 }
 
+const WORD_BYTES: usize = 8;
+
 const BLOCK_BYTES: usize = 32;
+
+/// Signed, everything from 0x80 up is negative and so below the blank, as the controls are.
+const fn is_special(byte: u8) -> bool {
+    ((byte as i8) < 0x20) | (byte == b'"') | (byte == b'\\')
+}
+
+/// No early exit, so that the compiler makes it a few vector compares.
+fn is_plain_block(block: &[u8]) -> bool {
+    !block
+        .iter()
+        .fold(false, |found, &byte| found | is_special(byte))
+}
+
+/// How many of the eight bytes at `at` are plain before one that is not; `None` if there are not
+/// eight.
+fn special_in_word(held: &[u8], at: usize) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; WORD_BYTES]);
+    const HIGHS: u64 = ONES << 7;
+    let word = held.get(at..)?.first_chunk::<WORD_BYTES>()?;
+    let word = u64::from_le_bytes(*word);
+    // A byte's high bit is set where the byte is zero, or behind such a byte: the first is right
+    // (H. S. Warren, Hacker's Delight, "Find First 0-Byte").
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    let quote = zero(word ^ ONES * b'"' as u64);
+    let backslash = zero(word ^ ONES * b'\\' as u64);
+    let found = (word | control | quote | backslash) & HIGHS;
+    Some(found.trailing_zeros() as usize / 8)
+}
 
 /// Which kind of bracket is open at each depth, one bit each.
 #[derive(Debug, Default)]

@@ -90,8 +90,9 @@ impl Message {
             unescaped_method: None,
             recovered_noise,
         };
-        if let Some(Cow::Owned(method)) = message.text(Member::Method) {
-            message.unescaped_method = Some(method.into());
+        let method = message.value(Member::Method).unwrap_or_default();
+        if method.contains(&b'\\') {
+            message.unescaped_method = message.text(Member::Method).map(Box::from);
         }
         message
     }

@@ -35,8 +35,8 @@ enum State {
     Colon,
     /// The rest of a string.
     Text,
-    /// The rest of a number.
-    Number(Number),
+    /// The rest of a number; `Scanner::number` says which part came last.
+    Number,
     /// A comma or a closing bracket.
     AfterValue,
     /// Nothing: the value is whole.
@@ -79,6 +79,7 @@ pub(crate) struct Scanner {
     position: usize,
     /// Bytes that the reader has let go of already.
     base: usize,
+    number: Number,
     stack: BracketStack,
     tracker: Tracker,
     /// Where the name, string or number that is being scanned starts.
@@ -113,6 +114,7 @@ impl Scanner {
             state: State::Value,
             position: 0,
             base: 0,
+            number: Number::Minus,
             stack: BracketStack::default(),
             tracker: Tracker::default(),
             token_start: 0,
@@ -168,8 +170,8 @@ impl Scanner {
     /// not to be kept. From then on `held` must begin behind them.
     pub(crate) fn forget(&mut self) -> usize {
         let keeps_token = match self.state {
-            State::KeyText => self.tracker.reads_names(self.stack.depth()),
-            State::Text | State::Number(_) => self.tracker.in_id(self.stack.depth()),
+            State::KeyText => self.tracker.watches(self.stack.depth()),
+            State::Text | State::Number => self.tracker.in_id(self.stack.depth()),
             _ => false,
         };
         // A name or id beyond the limit is not going to be read anyway.
@@ -210,7 +212,7 @@ impl Scanner {
                 end: self.end,
                 is_array: self.tracker.is_array(),
             },
-            State::Text | State::KeyText | State::Number(_) => Verdict::Broken,
+            State::Text | State::KeyText | State::Number => Verdict::Broken,
             _ => Verdict::CutBetweenTokens,
         }
     }
@@ -243,30 +245,49 @@ impl Scanner {
     fn step(&mut self, held: &[u8], at: usize) -> Step {
         let byte = held[at];
         match self.state {
-            State::Text | State::KeyText => return self.string(held, at),
-            State::Number(number) => return self.number(number, held, at),
-            State::Lost => {
-                return memchr::memchr(b'\n', &held[at..])
-                    .map_or(Step::On(held.len()), |len| Step::LineEnd(at + len));
-            }
-            _ if byte == b'\n' => return Step::LineEnd(at),
-            State::Resync => return self.resync(byte, at),
-            State::Done if byte == b'\r' && self.broken && !self.tracker.saw_member() => {
-                return Step::Restart(at);
-            }
-            _ if matches!(byte, b' ' | b'\t' | b'\r') => return Step::On(at + 1),
-            State::Done => return self.behind_the_end(byte, at),
-            _ => {}
+            State::Text | State::KeyText => self.string(held, at),
+            State::Colon => match byte {
+                b':' => self.expect(State::Value, at),
+                _ => self.between(byte, at),
+            },
+            State::AfterValue => match byte {
+                b',' => self.comma(held, at),
+                b'}' | b']' if self.closes(byte) => self.close(at),
+                _ => self.between(byte, at),
+            },
+            State::Value => self.value(held, at),
+            State::Key => match byte {
+                b'"' => self.begin_token(State::KeyText, at),
+                _ => self.between(byte, at),
+            },
+            State::KeyOrEnd => match byte {
+                b'"' => self.begin_token(State::KeyText, at),
+                b'}' => self.close(at),
+                _ => self.between(byte, at),
+            },
+            State::ItemOrEnd => match byte {
+                b']' => self.close(at),
+                _ => self.value(held, at),
+            },
+            State::Number => self.number(held, at),
+            State::Done => self.behind_the_end(byte, at),
+            State::Resync => self.resync(byte, at),
+            State::Lost => memchr::memchr(b'\n', &held[at..])
+                .map_or(Step::On(held.len()), |len| Step::LineEnd(at + len)),
         }
-        match (self.state, byte) {
-            (State::Key | State::KeyOrEnd, b'"') => self.begin_key(at),
-            (State::KeyOrEnd, b'}') | (State::ItemOrEnd, b']') => return self.close(at),
-            (State::Colon, b':') => self.state = State::Value,
-            (State::AfterValue, b',') => self.comma(),
-            (State::AfterValue, b'}' | b']') if self.closes(byte) => return self.close(at),
-            (State::Value | State::ItemOrEnd, _) => return self.value(held, at),
-            _ => return self.break_at(at),
+    }
+
+    /// A byte that is not what is expected: a blank, the newline, or a break of the grammar.
+    fn between(&mut self, byte: u8, at: usize) -> Step {
+        match byte {
+            b' ' | b'\t' | b'\r' => Step::On(at + 1),
+            b'\n' => Step::LineEnd(at),
+            _ => self.break_at(at),
         }
+    }
+
+    fn expect(&mut self, state: State, at: usize) -> Step {
+        self.state = state;
         Step::On(at + 1)
     }
 
@@ -274,32 +295,22 @@ impl Scanner {
         match held[at] {
             b'"' => {
                 self.begin_value(at);
-                self.begin_token(at);
-                self.state = State::Text;
+                self.begin_token(State::Text, at)
             }
-            b'{' => {
+            byte @ (b'{' | b'[') => {
                 self.begin_value(at);
-                self.open_bracket(true);
+                self.open_bracket(byte == b'{', at)
             }
-            b'[' => {
+            byte @ (b'-' | b'0'..=b'9') => {
                 self.begin_value(at);
-                self.open_bracket(false);
+                self.number = Number::first(byte);
+                self.begin_token(State::Number, at)
             }
-            digit @ (b'-' | b'0'..=b'9') => {
-                self.begin_value(at);
-                self.begin_token(at);
-                self.state = State::Number(match digit {
-                    b'-' => Number::Minus,
-                    b'0' => Number::Zero,
-                    _ => Number::Integer,
-                });
-            }
-            b't' => return self.literal(b"true", held, at),
-            b'f' => return self.literal(b"false", held, at),
-            b'n' => return self.literal(b"null", held, at),
-            _ => return self.break_at(at),
+            b't' => self.literal(b"true", held, at),
+            b'f' => self.literal(b"false", held, at),
+            b'n' => self.literal(b"null", held, at),
+            byte => self.between(byte, at),
         }
-        Step::On(at + 1)
     }
 
     fn literal(&mut self, word: &[u8], held: &[u8], at: usize) -> Step {
@@ -315,27 +326,28 @@ impl Scanner {
         self.break_at(at)
     }
 
-    fn number(&mut self, number: Number, held: &[u8], start: usize) -> Step {
-        let mut number = number;
+    fn number(&mut self, held: &[u8], start: usize) -> Step {
         let mut at = start;
         while let Some(&byte) = held.get(at) {
-            let Some(next) = number.then(byte) else {
-                self.state = State::Number(number);
-                return match byte {
-                    // More digits may have been lost with the rest of the line.
-                    b'\n' => Step::LineEnd(at),
-                    b',' | b'}' | b']' | b' ' | b'\t' | b'\r' if number.may_end() => {
-                        self.end_value(held, at);
-                        Step::On(at)
-                    }
-                    _ => self.break_at(at),
-                };
+            let Some(next) = self.number.then(byte) else {
+                return self.number_ends(byte, held, at);
             };
-            number = next;
+            self.number = next;
             at += 1;
         }
-        self.state = State::Number(number);
         Step::On(at)
+    }
+
+    fn number_ends(&mut self, byte: u8, held: &[u8], at: usize) -> Step {
+        match byte {
+            // More digits may have been lost with the rest of the line.
+            b'\n' => Step::LineEnd(at),
+            b',' | b'}' | b']' | b' ' | b'\t' | b'\r' if self.number.may_end() => {
+                self.end_value(held, at);
+                Step::On(at)
+            }
+            _ => self.break_at(at),
+        }
     }
 
     /// The rest of a string or name, or as much as has come.
@@ -345,10 +357,7 @@ impl Scanner {
             at = skip_plain(held, at);
             match held.get(at) {
                 None => return Step::On(at),
-                Some(b'"') => {
-                    self.end_string(held, at);
-                    return Step::On(at + 1);
-                }
+                Some(b'"') => return self.end_string(held, at),
                 Some(b'\\') => match escape_len(held, at) {
                     Sequence::Whole(len) => at += len,
                     Sequence::Cut => return Step::Wait(at),
@@ -379,58 +388,65 @@ impl Scanner {
         }
     }
 
-    fn end_string(&mut self, held: &[u8], at: usize) {
+    fn end_string(&mut self, held: &[u8], at: usize) -> Step {
         if self.state == State::Text {
             self.end_value(held, at + 1);
-            return;
+            return Step::On(at + 1);
         }
-        self.state = State::Colon;
         let depth = self.stack.depth();
-        if self.tracker.reads_names(depth) {
+        if self.tracker.watches(depth) {
             let name = self
                 .token_start
                 .checked_sub(self.base)
                 .and_then(|start| held.get(start + 1..at));
             self.tracker.named(depth, self.token_start, name);
         }
+        // Most colons follow at once.
+        if held.get(at + 1) == Some(&b':') {
+            return self.expect(State::Value, at + 1);
+        }
+        self.expect(State::Colon, at)
     }
 
-    fn begin_key(&mut self, at: usize) {
-        self.begin_token(at);
-        self.state = State::KeyText;
-    }
-
-    fn begin_token(&mut self, at: usize) {
+    fn begin_token(&mut self, state: State, at: usize) -> Step {
         self.token_start = self.base + at;
+        self.expect(state, at)
     }
 
     fn begin_value(&mut self, at: usize) {
-        self.tracker.value_began(self.stack.depth(), self.base + at);
+        let depth = self.stack.depth();
+        if self.tracker.watches(depth) {
+            self.tracker.value_began(depth, self.base + at);
+        }
     }
 
     /// A value has ended before `end` in `held`.
     fn end_value(&mut self, held: &[u8], end: usize) {
         self.state = State::AfterValue;
-        let base = self.base;
-        let raw = |start: usize| held.get(start.checked_sub(base)?..end);
-        self.tracker
-            .value_ended(self.stack.depth(), base + end, raw);
+        let depth = self.stack.depth();
+        if self.tracker.watches(depth) {
+            let base = self.base;
+            let raw = |start: usize| held.get(start.checked_sub(base)?..end);
+            self.tracker.value_ended(depth, base + end, raw);
+        }
     }
 
-    fn open_bracket(&mut self, is_object: bool) {
+    fn open_bracket(&mut self, is_object: bool, at: usize) -> Step {
         let outer = self.stack.depth();
         if outer == DEPTH_LIMIT {
             self.too_deep = true;
-            self.state = State::Lost;
-            return;
+            return self.expect(State::Lost, at);
         }
         self.stack.push(is_object);
-        self.tracker.opened(outer, is_object);
-        self.state = if is_object {
+        if outer == 0 || self.tracker.watches(outer) {
+            self.tracker.opened(outer, is_object);
+        }
+        let next = if is_object {
             State::KeyOrEnd
         } else {
             State::ItemOrEnd
         };
+        self.expect(next, at)
     }
 
     fn closes(&self, byte: u8) -> bool {
@@ -438,6 +454,7 @@ impl Scanner {
     }
 
     fn close(&mut self, at: usize) -> Step {
+        self.tracker.closed(self.stack.depth());
         self.stack.pop();
         if self.stack.depth() == 0 {
             self.state = State::Done;
@@ -448,21 +465,28 @@ impl Scanner {
         Step::On(at + 1)
     }
 
-    fn comma(&mut self) {
-        self.state = if self.stack.is_object() {
-            State::Key
-        } else {
-            State::Value
-        };
+    fn comma(&mut self, held: &[u8], at: usize) -> Step {
+        match (self.stack.is_object(), held.get(at + 1)) {
+            (false, _) => self.expect(State::Value, at),
+            // Most names follow at once.
+            (true, Some(b'"')) => self.begin_token(State::KeyText, at + 1),
+            (true, _) => self.expect(State::Key, at),
+        }
     }
 
-    /// Something stands behind the whole value. Another object may be a second message whose
+    /// Behind the whole value only blanks may stand. Another object may be a second message whose
     /// newline was lost; its id is wanted too.
     fn behind_the_end(&mut self, byte: u8, at: usize) -> Step {
+        match byte {
+            b'\n' => return Step::LineEnd(at),
+            b'\r' if self.broken && !self.tracker.saw_member() => return Step::Restart(at),
+            b' ' | b'\t' | b'\r' => return Step::On(at + 1),
+            _ => {}
+        }
         self.broken = true;
         self.trailing.get_or_insert(self.base + at);
         if byte == b'{' {
-            self.open_bracket(true);
+            return self.open_bracket(true, at);
         }
         Step::On(at + 1)
     }
@@ -477,18 +501,15 @@ impl Scanner {
 
     fn resync(&mut self, byte: u8, at: usize) -> Step {
         match byte {
-            b'\r' if !self.tracker.saw_member() => return Step::Restart(at),
-            b'"' if self.stack.is_object() => self.begin_key(at),
-            b'"' => {
-                self.begin_token(at);
-                self.state = State::Text;
-            }
-            b'{' | b'[' => self.open_bracket(byte == b'{'),
-            b'}' | b']' if self.closes(byte) => return self.close(at),
-            b',' => self.comma(),
-            _ => {}
+            b'\n' => Step::LineEnd(at),
+            b'\r' if !self.tracker.saw_member() => Step::Restart(at),
+            b'"' if self.stack.is_object() => self.begin_token(State::KeyText, at),
+            b'"' => self.begin_token(State::Text, at),
+            b'{' | b'[' => self.open_bracket(byte == b'{', at),
+            b'}' | b']' if self.closes(byte) => self.close(at),
+            b',' => self.comma(&[], at),
+            _ => Step::On(at + 1),
         }
-        Step::On(at + 1)
     }
 }
 
