@@ -361,6 +361,8 @@ pub enum Event {
     },
     /// End of the child's stdout, everything before it handed over.
     StdoutClosed { generation: Generation },
+    /// A write to the child's stdin failed: it reads no more.
+    StdinBroken { generation: Generation },
     /// The leader ended and is not reaped.
     Exited {
         generation: Generation,

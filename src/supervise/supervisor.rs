@@ -142,6 +142,9 @@ impl Supervisor {
             Event::StdoutClosed { generation } => self.if_living(generation, |this| {
                 this.stdout_closed(now);
             }),
+            Event::StdinBroken { generation } => self.if_living(generation, |this| {
+                this.stdin_broken(now);
+            }),
             Event::Exited { generation, status } => self.if_living(generation, |this| {
                 this.exited(status, now);
             }),
