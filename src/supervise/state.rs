@@ -199,9 +199,8 @@ impl fmt::Display for ExitStatus {
                 core_dumped,
             } => {
                 write!(out, "ended by signal {number}")?;
-                match signal_name(*number) {
-                    Some(name) => write!(out, " ({name})")?,
-                    None => {}
+                if let Some(name) = signal_name(*number) {
+                    write!(out, " ({name})")?;
                 }
                 if *core_dumped {
                     out.write_str(", core dumped")?;

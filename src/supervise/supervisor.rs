@@ -7,6 +7,10 @@
 
 mod orders;
 mod progress;
+#[cfg(test)]
+mod sequence_tests;
+#[cfg(test)]
+mod transition_tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
