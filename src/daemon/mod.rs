@@ -10,6 +10,7 @@ mod errand;
 mod facts;
 mod hangup;
 mod host;
+mod journal;
 mod launch;
 mod listen;
 mod log;
@@ -99,6 +100,7 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 /// # Errors
 /// It could not begin. Once it has begun it always ends well.
 pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    let _journal = journal::start().map_err(system("start the log"))?;
     // Whoever started us may have blocked signals; both we and our children need them.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .map_err(io::Error::from)
