@@ -221,14 +221,11 @@ pub fn decode_request(text: &[u8]) -> RequestLine {
             UnreadableRequest::NotARequest("it is no object"),
         );
     };
-    let id = match members.remove("id") {
-        Some(id @ (Value::String(_) | Value::Number(_))) => id,
-        _ => {
-            return unreadable(
-                Value::Null,
-                UnreadableRequest::NotARequest("\"id\" must be a string or a number"),
-            );
-        }
+    let Some(id @ (Value::String(_) | Value::Number(_))) = members.remove("id") else {
+        return unreadable(
+            Value::Null,
+            UnreadableRequest::NotARequest("\"id\" must be a string or a number"),
+        );
     };
     if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return unreadable(
