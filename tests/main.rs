@@ -20,6 +20,5 @@ mod pass_through;
 mod paths_args;
 mod readme;
 mod restart;
-mod sdk;
 mod status;
 mod stderr_logs;

@@ -199,8 +199,9 @@ impl fmt::Display for ExitStatus {
                 core_dumped,
             } => {
                 write!(out, "ended by signal {number}")?;
-                if let Some(name) = signal_name(*number) {
-                    write!(out, " ({name})")?;
+                match signal_name(*number) {
+                    Some(name) => write!(out, " ({name})")?,
+                    None => {}
                 }
                 if *core_dumped {
                     out.write_str(", core dumped")?;
@@ -360,8 +361,6 @@ pub enum Event {
     },
     /// End of the child's stdout, everything before it handed over.
     StdoutClosed { generation: Generation },
-    /// A write to the child's stdin failed: it reads no more.
-    StdinBroken { generation: Generation },
     /// The leader ended and is not reaped.
     Exited {
         generation: Generation,

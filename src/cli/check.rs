@@ -1,0 +1,191 @@
+//! `mcpd check [FILE…]`: everything that is wrong with the configuration, at once.
+//!
+//! Reads files only: it starts nothing, runs no command and asks no daemon. Decides nothing about
+//! what is wrong (see [`crate::config`]); exits with 78 if there is any error.
+
+use std::path::{Path, PathBuf};
+
+use super::Context;
+use super::error::{CliError, Verdict};
+use super::output::{Style, Tone};
+use super::places::Places;
+use crate::config::diagnostics::Diagnostic;
+use crate::config::environment::Base;
+use crate::config::load::{LoadRequest, load, load_daemon_file, load_server_file};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Variables are looked for in the environment of this command; the daemon has its own.
+
+Example:
+  mcpd check
+  mcpd check servers.d/calculator.toml")]
+pub(crate) struct Arguments {
+    /// Files of servers to check instead of the whole configuration
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a check has found.
+#[derive(Debug, Default)]
+struct Findings {
+    diagnostics: Vec<Diagnostic>,
+    /// Servers that were looked at.
+    servers: usize,
+}
+
+pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
+    let places = context.places()?;
+    let base = Base::new(context.environment.clone(), places.user.clone(), None);
+    let findings = match arguments.files.as_slice() {
+        [] => check_all(&places, &base),
+        files => check_files(files, &places, &base)?,
+    };
+    let errors = findings.diagnostics.iter().filter(|one| one.is_error());
+    let errors = errors.count();
+    if arguments.json || context.json {
+        context.output.print_json(&findings.diagnostics)?;
+    } else {
+        let text = render_findings(&findings.diagnostics, context.output.style);
+        context.output.print(&text)?;
+        context.output.note(&summary(&findings, errors))?;
+    }
+    Ok(if errors == 0 {
+        Verdict::Done
+    } else {
+        Verdict::Config
+    })
+}
+
+fn check_all(places: &Places, base: &Base) -> Findings {
+    let loaded = load(LoadRequest {
+        config_dir: places.paths.config_dir(),
+        base,
+        hash_key: None,
+        last_daemon_file: None,
+    });
+    let mut diagnostics = loaded.errors();
+    diagnostics.extend(loaded.warnings);
+    Diagnostic::sort(&mut diagnostics);
+    Findings {
+        diagnostics,
+        servers: loaded.servers.len(),
+    }
+}
+
+/// Checks single files, with the defaults of `mcpd.toml`, which is checked along.
+fn check_files(files: &[PathBuf], places: &Places, base: &Base) -> Result<Findings, CliError> {
+    let mut findings = Findings::default();
+    let daemon_file = match load_daemon_file(places.paths.config_dir(), base) {
+        Ok(file) => file.unwrap_or_default(),
+        Err(errors) => {
+            findings.diagnostics = errors;
+            Default::default()
+        }
+    };
+    for file in files {
+        if is_daemon_file(file, places) {
+            continue;
+        }
+        findings.servers += 1;
+        let file = std::path::absolute(file).map_err(|error| {
+            CliError::usage(format!("cannot use the path {}", file.display())).because(error)
+        })?;
+        let mut warnings = Vec::new();
+        if let Err(errors) = load_server_file(&file, &daemon_file.defaults, base, &mut warnings) {
+            findings.diagnostics.extend(errors);
+        }
+        findings.diagnostics.append(&mut warnings);
+    }
+    Diagnostic::sort(&mut findings.diagnostics);
+    Ok(findings)
+}
+
+fn is_daemon_file(file: &Path, places: &Places) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let own = real(&places.paths.daemon_file());
+    own.is_some() && real(file) == own
+}
+
+/// One finding after the other, each with its line and hint, apart by a blank line.
+fn render_findings(diagnostics: &[Diagnostic], style: Style) -> String {
+    let each = diagnostics.iter().map(|diagnostic| {
+        let text = diagnostic.to_string();
+        let tone = match diagnostic.is_error() {
+            true => Tone::Bad,
+            false => Tone::Warning,
+        };
+        match text.split_once('\n') {
+            Some((first, rest)) => format!("{}\n{rest}\n", style.paint(tone, first)),
+            None => format!("{}\n", style.paint(tone, &text)),
+        }
+    });
+    let each: Vec<String> = each.collect();
+    each.join("\n")
+}
+
+fn summary(findings: &Findings, errors: usize) -> String {
+    let count = |number: usize, word: &str| match number {
+        1 => format!("1 {word}"),
+        number => format!("{number} {word}s"),
+    };
+    let warnings = findings.diagnostics.len() - errors;
+    format!(
+        "{}, {}, {}\n",
+        count(findings.servers, "server"),
+        count(errors, "error"),
+        count(warnings, "warning")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::diagnostics::Code;
+    use crate::config::environment::Environment;
+    use crate::config::paths::PathFlags;
+
+    /// What is found in a folder of `files`.
+    fn check(files: &[(&str, &str)]) -> Findings {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("servers.d")).unwrap();
+        for (name, text) in files {
+            std::fs::write(root.path().join(name), text).unwrap();
+        }
+        let flags = PathFlags {
+            config: Some(root.path().to_owned()),
+            ..PathFlags::default()
+        };
+        let environment: Environment = [("HOME", root.path())].into_iter().collect();
+        let places = Places::find(&flags, &environment).unwrap();
+        let base = Base::new(environment, places.user.clone(), None);
+        check_all(&places, &base)
+    }
+
+    #[test]
+    fn all_errors_of_all_files_are_found_at_once() {
+        let findings = check(&[
+            ("servers.d/a.toml", "comand = \"x\"\n"),
+            ("servers.d/b.toml", "command = 1\n"),
+            ("servers.d/c.toml", "command = \"sh\"\n"),
+        ]);
+        let text = render_findings(&findings.diagnostics, Style::default());
+        assert_eq!(findings.servers, 3);
+        assert!(text.contains("a.toml:1:1: error:"), "{text}");
+        assert!(text.contains("b.toml:1:11: error:"), "{text}");
+        assert!(!text.contains("c.toml"), "{text}");
+    }
+
+    #[test]
+    fn the_summary_counts() {
+        let file = Path::new("a.toml");
+        let findings = Findings {
+            diagnostics: vec![Diagnostic::file_error(Code::File, file, "gone")],
+            servers: 2,
+        };
+        assert_eq!(summary(&findings, 1), "2 servers, 1 error, 0 warnings\n");
+    }
+}

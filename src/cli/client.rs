@@ -1,0 +1,302 @@
+//! The command line's end of the control socket: blocking, one request at a time.
+//!
+//! Decides how long to wait and what an answer means for the exit code. Never starts a daemon
+//! (see `start_daemon`) and never touches a server.
+
+use std::io::{self, ErrorKind as IoKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use serde::de::DeserializeOwned;
+
+use super::clock::Deadline;
+use super::error::{CliError, Kind};
+use super::places::Places;
+use crate::control::{
+    Attach, Attached, CONTROL_LINE_LIMIT_BYTES, ErrorKind, Request, UnreadableReply, decode_reply,
+    encode_request,
+};
+
+/// For what the daemon answers from memory.
+pub(crate) const QUICK: Duration = Duration::from_secs(10);
+/// For what waits for servers. Their own deadlines end it long before.
+pub(crate) const PATIENT: Duration = Duration::from_secs(600);
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    /// Nothing listens: the socket is missing or was left behind.
+    NoDaemon(CliError),
+    /// Something is there, or in the way, that cannot be talked to.
+    Other(CliError),
+}
+
+impl From<ConnectError> for CliError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::NoDaemon(error) | ConnectError::Other(error) => error,
+        }
+    }
+}
+
+/// One connection to the daemon.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: UnixStream,
+    /// What was read past the last reply.
+    surplus: Vec<u8>,
+    asked: u64,
+}
+
+/// A connection that has become a raw MCP stream.
+#[derive(Debug)]
+pub(crate) struct McpStream {
+    pub(crate) stream: UnixStream,
+    /// Bytes of the stream that came with the reply.
+    pub(crate) surplus: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to the daemon of `places`.
+    pub(crate) fn connect(places: &Places) -> Result<Self, ConnectError> {
+        places.check_runtime_dir().map_err(ConnectError::Other)?;
+        match Self::connect_to(&places.socket) {
+            Err(ConnectError::NoDaemon(error)) => {
+                Self::connect_by_note(places).ok_or(ConnectError::NoDaemon(error))
+            }
+            other => other,
+        }
+    }
+
+    /// A daemon of the same state folder that was started with another `XDG_RUNTIME_DIR`.
+    fn connect_by_note(places: &Places) -> Option<Self> {
+        if places.paths.socket_is_chosen() {
+            return None;
+        }
+        let noted = std::fs::read_to_string(places.socket_note()).ok()?;
+        let noted = PathBuf::from(noted.trim_end_matches('\n'));
+        (noted.is_absolute() && noted != places.socket)
+            .then(|| Self::connect_to(&noted).ok())
+            .flatten()
+    }
+
+    fn connect_to(socket: &Path) -> Result<Self, ConnectError> {
+        let stream = UnixStream::connect(socket).map_err(|error| refused(socket, error))?;
+        check_peer(&stream, socket).map_err(ConnectError::Other)?;
+        Ok(Self {
+            stream,
+            surplus: Vec::new(),
+            asked: 0,
+        })
+    }
+
+    /// Asks and waits for the answer, at most `patience`.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<T, CliError> {
+        self.asked += 1;
+        let line = encode_request(self.asked, request)
+            .map_err(|error| CliError::internal("cannot write the request").because(error))?;
+        self.stream.write_all(&line).map_err(|error| {
+            // The daemon may have said why before it hung up; nobody reads that any more.
+            CliError::unreachable("the daemon closed the connection").because(error)
+        })?;
+        let line = self.read_line(Deadline::after(patience), request.method())?;
+        match decode_reply(self.asked, &line) {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(error)) => Err(refusal(error.kind, error)),
+            Err(error) => Err(unreadable(error)),
+        }
+    }
+
+    /// Makes the connection a raw MCP stream.
+    pub(crate) fn attach(mut self, attach: Attach) -> Result<McpStream, CliError> {
+        let _: Attached = self.ask(&Request::Attach(attach), QUICK)?;
+        self.stream
+            .set_read_timeout(None)
+            .map_err(|error| CliError::internal("cannot use the connection").because(error))?;
+        Ok(McpStream {
+            stream: self.stream,
+            surplus: self.surplus,
+        })
+    }
+
+    /// Waits until the daemon closes the connection, at most `patience`. Whether it did.
+    pub(crate) fn wait_for_end(&mut self, patience: Duration) -> bool {
+        let deadline = Deadline::after(patience);
+        let mut buffer = [0; 512];
+        loop {
+            match self.read_some(&mut buffer, deadline) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == IoKind::Interrupted => {}
+                Err(error) => {
+                    return !matches!(error.kind(), IoKind::WouldBlock | IoKind::TimedOut);
+                }
+            }
+        }
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8], deadline: Deadline) -> io::Result<usize> {
+        let left = deadline.left();
+        if left.is_zero() {
+            return Err(IoKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
+
+    /// The next line without its newline; what follows it stays in `surplus`.
+    fn read_line(&mut self, deadline: Deadline, method: &str) -> Result<Vec<u8>, CliError> {
+        let mut buffer = vec![0; 16 << 10];
+        let mut scanned = 0;
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.surplus[scanned..]) {
+                let rest = self.surplus.split_off(scanned + at + 1);
+                let mut line = std::mem::replace(&mut self.surplus, rest);
+                line.pop();
+                return Ok(line);
+            }
+            scanned = self.surplus.len();
+            if scanned > CONTROL_LINE_LIMIT_BYTES {
+                return Err(CliError::internal("the daemon's reply is too long"));
+            }
+            match self.read_some(&mut buffer, deadline) {
+                Ok(0) => return Err(hung_up(method)),
+                Ok(count) => self.surplus.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == IoKind::Interrupted => {}
+                Err(error) => return Err(no_answer(method, error)),
+            }
+        }
+    }
+}
+
+fn refused(socket: &Path, error: io::Error) -> ConnectError {
+    let place = socket.display();
+    match error.kind() {
+        IoKind::NotFound | IoKind::ConnectionRefused => ConnectError::NoDaemon(
+            CliError::unreachable(format!("no daemon is running at {place}"))
+                .hint("`mcpd start`, `mcpd call` and `mcpd connect` start one; `mcpd daemon` runs one in the foreground"),
+        ),
+        _ => ConnectError::Other(
+            CliError::unreachable(format!("cannot connect to {place}")).because(error),
+        ),
+    }
+}
+
+/// Only a daemon of this user is talked to: a request may name files and carry arguments.
+fn check_peer(stream: &UnixStream, socket: &Path) -> Result<(), CliError> {
+    let place = socket.display();
+    let peer = getsockopt(stream, PeerCredentials).map_err(|error| {
+        CliError::unreachable(format!("cannot tell who listens at {place}")).because(error)
+    })?;
+    let uid = nix::unistd::getuid().as_raw();
+    if peer.uid() == uid {
+        return Ok(());
+    }
+    let other = peer.uid();
+    Err(CliError::unreachable(format!(
+        "{place} is served by user {other}, not by user {uid}"
+    )))
+}
+
+fn hung_up(method: &str) -> CliError {
+    CliError::unreachable(format!("the daemon ended before it answered `{method}`"))
+}
+
+fn no_answer(method: &str, error: io::Error) -> CliError {
+    match error.kind() {
+        IoKind::WouldBlock | IoKind::TimedOut => {
+            CliError::unreachable(format!("the daemon does not answer `{method}`"))
+        }
+        _ => CliError::unreachable(format!("cannot read the answer to `{method}`")).because(error),
+    }
+}
+
+/// A reply that is an error, with the exit code it stands for.
+fn refusal(kind: ErrorKind, error: crate::control::ControlError) -> CliError {
+    let kind = match kind {
+        ErrorKind::Config => Kind::Config,
+        ErrorKind::InvalidParams => Kind::Usage,
+        ErrorKind::ParseError | ErrorKind::InvalidRequest | ErrorKind::Internal => Kind::Internal,
+        _ => Kind::Server,
+    };
+    CliError::new(kind, error.message)
+}
+
+fn unreadable(error: UnreadableReply) -> CliError {
+    match error {
+        UnreadableReply::Version(mismatch) => CliError::unreachable(mismatch.to_string())
+            .hint("end it with the version that started it, then start it again"),
+        other => CliError::internal("cannot read the daemon's answer").because(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::control::{Greeting, Hello, encode_reply};
+
+    /// A client whose daemon has already said `lines` and will say no more; and the daemon's end,
+    /// which has to live so that requests can still be written.
+    fn client(lines: &[u8]) -> (Client, UnixStream) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(lines).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let client = Client {
+            stream: ours,
+            surplus: Vec::new(),
+            asked: 0,
+        };
+        (client, theirs)
+    }
+
+    fn reply<T: serde::Serialize>(id: u64, result: &T) -> Vec<u8> {
+        encode_reply(
+            &Value::from(id),
+            Ok(result),
+            Some(&Greeting::of_this_build()),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_follows_the_answer_to_attach_belongs_to_the_stream() {
+        let mut lines = reply(1, &Attached::default());
+        lines.extend_from_slice(b"{\"jsonrpc\"");
+        let (client, _daemon) = client(&lines);
+        let stream = client.attach(Attach::default()).unwrap();
+        assert_eq!(stream.surplus, b"{\"jsonrpc\"");
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_questions() {
+        let mut lines = reply(1, &Hello::default());
+        lines.extend(reply(2, &Hello::default()));
+        let (mut client, _daemon) = client(&lines);
+        for _ in 0..2 {
+            client.ask::<Hello>(&Request::Hello, QUICK).unwrap();
+        }
+        assert!(client.wait_for_end(QUICK));
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_up_is_unreachable() {
+        let (mut client, _daemon) = client(b"");
+        let error = client.ask::<Hello>(&Request::Hello, QUICK).unwrap_err();
+        assert_eq!(error.kind, Kind::Unreachable);
+    }
+
+    #[test]
+    fn a_missing_socket_means_no_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Client::connect_to(&folder.path().join("s")).unwrap_err();
+        assert!(matches!(error, ConnectError::NoDaemon(_)));
+    }
+}

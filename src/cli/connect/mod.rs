@@ -1,0 +1,186 @@
+//! `mcpd connect NAME`: a host's standard input and output, connected to a server.
+//!
+//! The host started a command and speaks MCP to it; this relays to the daemon, which is started if
+//! none runs. Standard output belongs to the protocol alone. Decides which daemon to talk to and
+//! when to try again; what the host is told is decided in [`session`].
+
+mod relay;
+mod session;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::relay::{End, Relay};
+use self::session::{Reason, Session};
+use super::Context;
+use super::client::{Client, McpStream};
+use super::clock::Deadline;
+use super::error::{CliError, Verdict};
+use super::output::complain;
+use super::places::Places;
+use super::start_daemon::{Wish, connect_or_start, shut_down};
+use crate::control::Attach;
+
+/// How often a lost daemon is started again while it dies before it has said anything.
+const ATTEMPTS: u32 = 3;
+/// How long a daemon that could not be started is not tried again.
+const START_PAUSE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A host is configured to run this command; it is of little use in a terminal.
+
+Example:
+  mcpd connect calculator
+  claude mcp add calculator -- mcpd connect calculator")]
+pub(crate) struct Arguments {
+    /// Server to connect to
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Working directory of the host [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+pub(crate) fn cmd_connect(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
+    let mut door = Door::new(context, arguments);
+    let session = Session::new(&door.attach.server);
+    let mut relay = Relay::new(session)?;
+    let mut trouble = door.open(&mut relay, Wish::UnlessShutDown).err();
+    loop {
+        match relay.run()? {
+            End::Host => break,
+            End::DaemonLost => trouble = door.reopen(&mut relay).err(),
+            End::HostSpeaks => trouble = door.knock(&mut relay).err(),
+        }
+    }
+    match trouble {
+        // It has been said already, to the host and on standard error.
+        Some(error) => Err(error.silent()),
+        None => Ok(Verdict::Done),
+    }
+}
+
+/// The way to the daemon.
+#[derive(Debug)]
+struct Door<'a> {
+    context: &'a Context,
+    /// Or why there are no places at all.
+    places: Result<Places, String>,
+    attach: Attach,
+    /// Daemons lost in a row that had said nothing.
+    lost: u32,
+    /// Until when no daemon is started.
+    pause: Option<Deadline>,
+}
+
+impl<'a> Door<'a> {
+    fn new(context: &'a Context, arguments: Arguments) -> Self {
+        let directory = arguments.directory.or_else(|| std::env::current_dir().ok());
+        let directory = directory.and_then(|path| std::path::absolute(path).ok());
+        Self {
+            context,
+            places: context.places().map_err(|error| {
+                complain(&error.render());
+                error.chain()
+            }),
+            attach: Attach {
+                server: arguments.name,
+                client: "connect".to_owned(),
+                directory: directory.map(|path| path.to_string_lossy().into_owned()),
+            },
+            lost: 0,
+            pause: None,
+        }
+    }
+
+    /// Connects, starting a daemon if that is wanted, or leaves the session without one.
+    fn open(&mut self, relay: &mut Relay, wish: Wish) -> Result<(), CliError> {
+        let context = self.context;
+        let opened = self.stream(|places| connect_or_start(context, places, "mcpd connect", wish));
+        if opened.is_err() {
+            self.pause = Some(Deadline::after(START_PAUSE));
+        }
+        self.settle(relay, opened)
+    }
+
+    /// After a daemon has gone. One that ended on purpose is waited for; a crash is made good.
+    fn reopen(&mut self, relay: &mut Relay) -> Result<(), CliError> {
+        self.lost = if relay.daemon_has_spoken() {
+            1
+        } else {
+            self.lost + 1
+        };
+        let on_purpose = self.was_shut_down();
+        if let Some(error) = on_purpose {
+            return self.settle(relay, Err(error));
+        }
+        if self.lost > ATTEMPTS {
+            let error = CliError::unreachable("the daemon ends again and again")
+                .hint("its log is daemon.log in the folder of the logs");
+            self.pause = Some(Deadline::after(START_PAUSE));
+            return self.settle(relay, Err(error));
+        }
+        self.open(relay, Wish::UnlessShutDown)
+    }
+
+    /// Before the host's words are answered for want of a daemon: is there one by now?
+    fn knock(&mut self, relay: &mut Relay) -> Result<(), CliError> {
+        let waiting = self.pause.is_some_and(|pause| !pause.left().is_zero());
+        if waiting || self.was_shut_down().is_some() {
+            let opened = self.stream(|places| Ok(Client::connect(places)?));
+            return match opened {
+                // The reason that was given before still holds.
+                Err(error) => Err(error),
+                opened => self.settle(relay, opened),
+            };
+        }
+        self.open(relay, Wish::UnlessShutDown)
+    }
+
+    fn was_shut_down(&self) -> Option<CliError> {
+        let places = self.places.as_ref().ok()?;
+        places.shutdown_marker().exists().then(shut_down)
+    }
+
+    fn stream(
+        &self,
+        connect: impl FnOnce(&Places) -> Result<Client, CliError>,
+    ) -> Result<McpStream, CliError> {
+        let places = self
+            .places
+            .as_ref()
+            .map_err(|message| CliError::config(message.clone()))?;
+        connect(places)?.attach(self.attach.clone())
+    }
+
+    fn settle(
+        &self,
+        relay: &mut Relay,
+        opened: Result<McpStream, CliError>,
+    ) -> Result<(), CliError> {
+        match opened {
+            Ok(stream) => relay.connect(stream),
+            Err(error) => {
+                complain(&error.render());
+                let watched = self
+                    .places
+                    .as_ref()
+                    .ok()
+                    .map(|places| places.paths.runtime_dir());
+                relay.disconnect(
+                    Reason {
+                        message: format!(
+                            "mcpd cannot serve {:?}: {}",
+                            self.attach.server,
+                            error.chain()
+                        ),
+                        hints: error.hints().to_vec(),
+                    },
+                    watched,
+                );
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `mcpd daemon`: the daemon itself, in the foreground or for a command that needs one.
+//!
+//! Decides what it is told about its start and how it reports that it serves. What it does then is
+//! decided in [`crate::daemon`].
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use super::Context;
+use super::error::{CliError, Kind, Verdict};
+use super::places::{Places, refused, unusable};
+use super::start_daemon::{READY, detach};
+use crate::daemon::{DaemonError, DaemonOptions, run};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Commands that need a daemon start one by themselves; this runs it in the foreground.
+
+Example:
+  mcpd daemon
+  mcpd daemon --detach")]
+pub(crate) struct Arguments {
+    /// Run in the background, and return when it can be reached
+    #[arg(long)]
+    detach: bool,
+    /// Who asks for it, for `status`
+    #[arg(long, hide = true)]
+    started_by: Option<String>,
+    /// Where PATH came from, for `status`
+    #[arg(long, hide = true, default_value = "environment")]
+    path_source: String,
+    /// Write a line to standard output once it can be reached, and nothing else ever
+    #[arg(long, hide = true)]
+    ready_on_stdout: bool,
+    /// End after so many seconds without a client
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    idle_exit: Option<u64>,
+}
+
+pub(crate) fn cmd_daemon(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
+    let places = context.places()?;
+    if arguments.detach {
+        let by = arguments.started_by.as_deref();
+        detach(context, &places, by.unwrap_or("mcpd daemon --detach"))?;
+        context.output.print(&format!("{READY}\n"))?;
+        return Ok(Verdict::Done);
+    }
+    if !arguments.ready_on_stdout {
+        serve(context, &places, arguments, &mut None)?;
+        return Ok(Verdict::Done);
+    }
+    // A session of its own, apart from the process that started it (setsid(2)).
+    _ = nix::unistd::setsid();
+    let mut report = Some(take_stdout()?);
+    let served = serve(context, &places, arguments, &mut report);
+    if let (Err(error), Some(mut report)) = (&served, report) {
+        // Whoever waits is told; it may have given up.
+        drop(report.write_all(error.render().as_bytes()));
+    }
+    served.map(|()| Verdict::Done)
+}
+
+fn serve(
+    context: &Context,
+    places: &Places,
+    arguments: Arguments,
+    report: &mut Option<File>,
+) -> Result<(), CliError> {
+    places.prepare()?;
+    let options = DaemonOptions {
+        paths: places.paths.clone(),
+        environment: context.environment.clone(),
+        user: places.user.clone(),
+        started_by: arguments.started_by.unwrap_or_else(started_by),
+        path_source: arguments.path_source,
+        idle_exit: arguments.idle_exit.map(Duration::from_secs),
+    };
+    let note = places.socket_note();
+    let ended = run(options, || {
+        // The daemon can be reached, so it is wanted.
+        drop(std::fs::remove_file(places.shutdown_marker()));
+        // Only clients with another XDG_RUNTIME_DIR need the note.
+        drop(std::fs::write(&note, places.socket.as_os_str().as_bytes()));
+        if let Some(mut report) = report.take() {
+            // Whoever waited may have given up; the daemon serves all the same.
+            drop(writeln!(report, "{READY}"));
+        }
+    });
+    ended.map_err(failed)
+}
+
+/// Who started a daemon that was not told.
+fn started_by() -> String {
+    // Set for the main process of a unit; inherited by terminals, where it names another process.
+    let unit = std::env::var("SYSTEMD_EXEC_PID").ok();
+    if unit.is_some_and(|pid| pid == std::process::id().to_string()) {
+        return "systemd".to_owned();
+    }
+    match io::IsTerminal::is_terminal(&io::stdin()) {
+        true => "terminal".to_owned(),
+        false => "command".to_owned(),
+    }
+}
+
+/// Standard output for the one report; afterwards nothing of it is left in the daemon.
+fn take_stdout() -> Result<File, CliError> {
+    let failed = |error: io::Error| CliError::internal("cannot use standard output").because(error);
+    let report = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+    let null = File::options()
+        .write(true)
+        .open("/dev/null")
+        .map_err(failed)?;
+    nix::unistd::dup2_stdout(&null).map_err(|error| failed(error.into()))?;
+    Ok(File::from(report))
+}
+
+fn failed(error: DaemonError) -> CliError {
+    match error {
+        DaemonError::Paths(error) => refused(error),
+        DaemonError::Directory(error) => unusable(error),
+        DaemonError::Config(_) => CliError::new(Kind::Config, error.to_string()),
+        other => CliError::internal("the daemon cannot run").because(other),
+    }
+}

@@ -1,0 +1,392 @@
+//! An ordinary MCP host of the legacy era, as small as a command needs it.
+//!
+//! One request at a time over an attachment. Answers `ping`, refuses what else a server asks, and
+//! cancels the open request when the user interrupts. Decides nothing about tools.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::client::McpStream;
+use super::error::{CliError, Kind};
+use super::escape::escape;
+use super::start_daemon::Wish;
+use crate::control::Attach;
+
+/// The newest version with a handshake.
+const VERSION: &str = "2025-11-25";
+/// The longest message that is taken: above any `message_limit` in use.
+const LINE_LIMIT_BYTES: usize = 1 << 30;
+/// Pages of a listing that are fetched before it is taken for endless.
+const PAGE_LIMIT: usize = 200;
+
+/// One attachment with its handshake done.
+#[derive(Debug)]
+pub(crate) struct McpClient {
+    server: String,
+    stream: UnixStream,
+    /// What was read and belongs to no line yet.
+    buffer: Vec<u8>,
+    asked: u64,
+    interrupts: SignalFd,
+}
+
+/// A tool as a server lists it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Tool {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) title: Option<String>,
+    #[serde(default)]
+    pub(crate) description: Option<String>,
+    #[serde(default)]
+    pub(crate) input_schema: Value,
+}
+
+/// What a message may hold that matters here.
+#[derive(Debug, Deserialize)]
+struct Incoming<'a> {
+    #[serde(default)]
+    id: Option<Value>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default, borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<IncomingError>,
+}
+
+#[derive(Debug, Deserialize)]
+struct IncomingError {
+    #[serde(default)]
+    code: i64,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    data: Option<Value>,
+}
+
+impl McpClient {
+    /// Attaches to `server`, starting a daemon if none runs, and opens a session.
+    pub(crate) fn open(context: &Context, by: &str, server: &str) -> Result<Self, CliError> {
+        let client = context.client_or_start(by, Wish::UnlessShutDown)?;
+        let directory = std::env::current_dir().ok();
+        let stream = client.attach(Attach {
+            server: server.to_owned(),
+            client: by.to_owned(),
+            directory: directory.map(|path| path.to_string_lossy().into_owned()),
+        })?;
+        Self::start(server, stream)
+    }
+
+    fn start(server: &str, stream: McpStream) -> Result<Self, CliError> {
+        let mut client = Self {
+            server: server.to_owned(),
+            stream: stream.stream,
+            buffer: stream.surplus,
+            asked: 0,
+            interrupts: interrupts()?,
+        };
+        let params = json!({
+            "protocolVersion": VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "mcpd-cli", "version": env!("CARGO_PKG_VERSION")},
+        });
+        client.request("initialize", &params.to_string())?;
+        client
+            .send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string())?;
+        Ok(client)
+    }
+
+    /// Asks and waits for the result, as the server spelled it. `params` is a JSON object.
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        params: &str,
+    ) -> Result<Box<RawValue>, CliError> {
+        self.asked += 1;
+        let id = self.asked;
+        self.send(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#,
+            Value::from(method)
+        ))?;
+        loop {
+            let line = self.next_line(id, method)?;
+            // A line that cannot be read is not the answer we can wait for; the daemon has
+            // checked that it is JSON.
+            let Ok(incoming) = serde_json::from_slice::<Incoming<'_>>(&line) else {
+                return Err(CliError::new(
+                    Kind::Call,
+                    "the server's message cannot be read",
+                ));
+            };
+            match incoming {
+                Incoming {
+                    method: Some(asked),
+                    id: Some(asked_id),
+                    ..
+                } => self.answer(&asked, &asked_id)?,
+                Incoming {
+                    id: Some(answered),
+                    error: Some(error),
+                    ..
+                } if answered.as_u64() == Some(id) => return Err(self.failure(method, &error)),
+                Incoming {
+                    id: Some(answered),
+                    result: Some(result),
+                    ..
+                } if answered.as_u64() == Some(id) => return Ok(result.to_owned()),
+                _ => {}
+            }
+        }
+    }
+
+    /// All tools of the server, page by page.
+    pub(crate) fn tools(&mut self) -> Result<Vec<Tool>, CliError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page {
+            #[serde(default)]
+            tools: Vec<Tool>,
+            #[serde(default)]
+            next_cursor: Option<String>,
+        }
+        let mut tools = Vec::new();
+        let mut params = json!({});
+        for _ in 0..PAGE_LIMIT {
+            let result = self.request("tools/list", &params.to_string())?;
+            let page: Page = serde_json::from_str(result.get()).map_err(|error| {
+                let message = format!("the list of tools of {:?} cannot be read", self.server);
+                CliError::new(Kind::Call, message).because(error)
+            })?;
+            tools.extend(page.tools);
+            match page.next_cursor {
+                Some(cursor) => params = json!({"cursor": cursor}),
+                None => return Ok(tools),
+            }
+        }
+        let message = format!("the list of tools of {:?} does not end", self.server);
+        Err(CliError::new(Kind::Call, message))
+    }
+
+    /// Answers what a server asks of its host.
+    fn answer(&mut self, method: &str, id: &Value) -> Result<(), CliError> {
+        let answer = match method {
+            "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),
+            _ => json!({"jsonrpc": "2.0", "id": id, "error": {
+                "code": -32601, "message": format!("the command line does not offer {method}"),
+            }}),
+        };
+        self.send(&answer.to_string())
+    }
+
+    fn failure(&self, method: &str, error: &IncomingError) -> CliError {
+        let IncomingError {
+            code,
+            message,
+            data,
+        } = error;
+        let mut failure = CliError::new(
+            Kind::Call,
+            format!(
+                "{} answered {method} with an error: {message} ({code})",
+                self.server
+            ),
+        );
+        let detail = data.as_ref().and_then(|data| data.get("detail"));
+        if let Some(detail) = detail.filter(|detail| detail.as_str() != Some(message)) {
+            let text = detail
+                .as_str()
+                .map_or_else(|| detail.to_string(), str::to_owned);
+            failure = failure.hint(escape(&text));
+        }
+        if *code <= -31000 && *code > -32000 {
+            failure = failure.hint(format!("`mcpd status {}` tells more", self.server));
+        }
+        failure
+    }
+
+    fn send(&mut self, message: &str) -> Result<(), CliError> {
+        let line = format!("{message}\n");
+        self.stream.write_all(line.as_bytes()).map_err(|error| {
+            CliError::unreachable("the daemon closed the connection").because(error)
+        })
+    }
+
+    /// The next line of the server, while `request` waits for its answer.
+    fn next_line(&mut self, id: u64, method: &str) -> Result<Vec<u8>, CliError> {
+        let mut scanned = 0;
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.buffer[scanned..]) {
+                let rest = self.buffer.split_off(scanned + at + 1);
+                return Ok(std::mem::replace(&mut self.buffer, rest));
+            }
+            scanned = self.buffer.len();
+            if scanned > LINE_LIMIT_BYTES {
+                return Err(CliError::new(
+                    Kind::Call,
+                    "the server's message is too long",
+                ));
+            }
+            if self.is_interrupted()? {
+                return Err(self.cancel(id, method));
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => {
+                    let message = format!("the daemon ended before {method} was answered");
+                    return Err(CliError::unreachable(message));
+                }
+                Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(CliError::unreachable("the connection broke").because(error));
+                }
+            }
+        }
+    }
+
+    /// Waits for the server or for the user; whether it was the user.
+    fn is_interrupted(&self) -> Result<bool, CliError> {
+        let mut polled = [
+            PollFd::new(self.stream.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.interrupts.as_fd(), PollFlags::POLLIN),
+        ];
+        loop {
+            match poll(&mut polled, PollTimeout::NONE) {
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(CliError::internal("cannot wait").because(error)),
+            }
+        }
+        Ok(polled[1].any().unwrap_or(false))
+    }
+
+    /// Withdraws the open request. `initialize` must not be cancelled (MCP, cancellation).
+    fn cancel(&mut self, id: u64, method: &str) -> CliError {
+        if method != "initialize" {
+            let notice = json!({
+                "jsonrpc": "2.0",
+                "method": "notifications/cancelled",
+                "params": {"requestId": id, "reason": "interrupted by the user"},
+            });
+            // The connection ends now in any case, which cancels too.
+            drop(self.send(&notice.to_string()));
+        }
+        CliError::new(Kind::Call, "interrupted")
+    }
+}
+
+/// Ctrl-C and SIGTERM as a descriptor, so that they can be waited for together with the server.
+fn interrupts() -> Result<SignalFd, CliError> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    let failed = |error: Errno| CliError::internal("cannot wait for signals").because(error);
+    signals.thread_block().map_err(failed)?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    /// Runs `act` against a server that answers each message by `serve`; gives what was sent.
+    fn check<T>(
+        serve: impl Fn(&Value) -> Vec<Value> + Send + 'static,
+        act: impl FnOnce(&mut McpClient) -> Result<T, CliError>,
+    ) -> (Result<T, CliError>, Vec<Value>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let server = std::thread::spawn(move || {
+            let mut out = theirs.try_clone().unwrap();
+            let mut seen = Vec::new();
+            for line in BufReader::new(theirs).lines() {
+                let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
+                for answer in serve(&message) {
+                    out.write_all(format!("{answer}\n").as_bytes()).unwrap();
+                }
+                seen.push(message);
+            }
+            seen
+        });
+        let stream = McpStream {
+            stream: ours,
+            surplus: Vec::new(),
+        };
+        let mut client = McpClient::start("calc", stream).unwrap();
+        let result = act(&mut client);
+        drop(client);
+        (result, server.join().unwrap())
+    }
+
+    fn answer(message: &Value, result: Value) -> Vec<Value> {
+        let id = &message["id"];
+        vec![json!({"jsonrpc": "2.0", "id": id, "result": result})]
+    }
+
+    #[test]
+    fn a_session_is_opened_and_listings_are_followed_to_their_end() {
+        let serve = |message: &Value| match message["method"].as_str() {
+            Some("tools/list") if message["params"]["cursor"].is_null() => answer(
+                message,
+                json!({"tools": [{"name": "a"}], "nextCursor": "2"}),
+            ),
+            Some("tools/list") => answer(message, json!({"tools": [{"name": "b"}]})),
+            Some("initialize") => answer(message, json!({})),
+            _ => Vec::new(),
+        };
+        let (tools, seen) = check(serve, McpClient::tools);
+        let names: Vec<String> = tools.unwrap().into_iter().map(|tool| tool.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(seen[0]["params"]["clientInfo"]["name"], "mcpd-cli");
+        assert_eq!(seen[1]["method"], "notifications/initialized");
+    }
+
+    #[test]
+    fn what_a_server_asks_is_answered_while_we_wait() {
+        let serve = |message: &Value| match message["method"].as_str() {
+            Some("tools/call") => vec![
+                json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}),
+                json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"}),
+                json!({"jsonrpc": "2.0", "id": message["id"], "result": {"ok": true}}),
+            ],
+            Some("initialize") => answer(message, json!({})),
+            _ => Vec::new(),
+        };
+        let (result, seen) = check(serve, |client| client.request("tools/call", "{}"));
+        assert_eq!(result.unwrap().get(), r#"{"ok":true}"#);
+        assert_eq!(seen[3], json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
+        assert_eq!(seen[4]["error"]["code"], -32601);
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_detail() {
+        let serve = |message: &Value| match message["method"].as_str() {
+            Some("initialize") => answer(message, json!({})),
+            Some("tools/call") => vec![json!({"jsonrpc": "2.0", "id": message["id"], "error": {
+                "code": -31000, "message": "calc cannot run", "data": {"detail": "no such file"},
+            }})],
+            _ => Vec::new(),
+        };
+        let (result, _) = check(serve, |client| client.request("tools/call", "{}"));
+        let error = result.unwrap_err();
+        assert_eq!(error.kind, Kind::Call);
+        assert_eq!(
+            error.render(),
+            "error: calc answered tools/call with an error: calc cannot run (-31000)\n\
+             hint: no such file\nhint: `mcpd status calc` tells more\n"
+        );
+    }
+}

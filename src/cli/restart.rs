@@ -1,0 +1,25 @@
+//! `mcpd restart NAME…`: a new child for each; hosts stay connected and their requests wait.
+
+use super::client::PATIENT;
+use super::error::{CliError, Verdict};
+use super::{Context, outcomes};
+use crate::control::{Request, Stop};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  mcpd restart calculator")]
+pub(crate) struct Arguments {
+    /// Servers to restart
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Kill at once instead of letting open calls finish
+    #[arg(long)]
+    now: bool,
+}
+
+pub(crate) fn cmd_restart(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
+    let Arguments { names, now } = arguments;
+    let outcomes = context
+        .client()?
+        .ask(&Request::Restart(Stop { names, now }), PATIENT)?;
+    outcomes::report(context, &outcomes)
+}

@@ -1,0 +1,254 @@
+//! All servers, one line each.
+
+use std::fmt::Write as _;
+
+use super::format::{render_age, render_cpu, render_duration, render_size};
+use crate::cli::escape::escape;
+use crate::cli::output::{Style, Tone};
+use crate::control::{
+    ConfigVerdict, DaemonStatus, ExitStatus, RunResult, ServerStatus, State, StatusSnapshot,
+    Substate,
+};
+
+/// The most that the last column says; `status NAME` says the rest.
+const LAST_LIMIT_CHARS: usize = 120;
+const HEADINGS: [&str; 9] = [
+    "NAME",
+    "STATE",
+    "SINCE",
+    "PID",
+    "RST",
+    "CPU",
+    "MEM",
+    "REQ(in/tot)",
+    "LAST",
+];
+
+/// The daemon's line, the table, and what is wrong beside the servers.
+pub(crate) fn render_table(snapshot: &StatusSnapshot, style: Style) -> String {
+    let mut text = render_daemon(&snapshot.daemon);
+    if snapshot.servers.is_empty() {
+        let folder = escape(&snapshot.daemon.config_dir);
+        // Writing to a string cannot fail.
+        _ = writeln!(text, "no servers: {folder}/servers.d holds no NAME.toml");
+    } else {
+        text.push_str(&render_rows(&snapshot.servers, style));
+    }
+    for error in &snapshot.daemon.errors {
+        let line = format!("error: {}", escape(error));
+        _ = writeln!(text, "{}", style.paint(Tone::Bad, &line));
+    }
+    for warning in &snapshot.daemon.warnings {
+        let line = format!("warning: {}", escape(warning));
+        _ = writeln!(text, "{}", style.paint(Tone::Warning, &line));
+    }
+    text
+}
+
+fn render_daemon(daemon: &DaemonStatus) -> String {
+    let mut parts = vec![
+        format!("mcpd {}", escape(&daemon.version)),
+        format!("pid {}", daemon.pid),
+        format!("up {}", render_age(daemon.uptime_ms)),
+        format!("gen {}", daemon.generation),
+    ];
+    let mut named = |name: &str, value: &str| {
+        if !value.is_empty() {
+            parts.push(format!("{name} {}", escape(value)));
+        }
+    };
+    named("containment", &daemon.containment);
+    named("started by", &daemon.started_by);
+    named("PATH from", &daemon.path_source);
+    named("watcher", &daemon.watcher);
+    format!("{}\n", parts.join("  "))
+}
+
+/// Columns are as wide as their widest cell, so that piped output does not depend on a terminal.
+fn render_rows(servers: &[ServerStatus], style: Style) -> String {
+    let rows: Vec<[String; 9]> = servers.iter().map(cells).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
+    let mut text = String::new();
+    push_row(
+        &mut text,
+        &HEADINGS.map(str::to_owned),
+        &widths,
+        |_, cell| style.paint(Tone::Faint, cell),
+    );
+    for (server, row) in servers.iter().zip(&rows) {
+        push_row(&mut text, row, &widths, |column, cell| {
+            let tone = if column == 1 {
+                tone(server)
+            } else {
+                Tone::Plain
+            };
+            style.paint(tone, cell)
+        });
+    }
+    text
+}
+
+fn push_row(
+    text: &mut String,
+    row: &[String; 9],
+    widths: &[usize],
+    paint: impl Fn(usize, &str) -> String,
+) {
+    // Empty cells at the end leave no blanks behind.
+    let used = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
+    for (column, cell) in row.iter().enumerate().take(used + 1) {
+        if column == used {
+            text.push_str(&paint(column, cell));
+        } else {
+            text.push_str(&paint(
+                column,
+                &format!("{cell:width$}", width = widths[column]),
+            ));
+            text.push_str("  ");
+        }
+    }
+    text.push('\n');
+}
+
+fn tone(server: &ServerStatus) -> Tone {
+    match (server.state, server.substate, server.config.status) {
+        (State::Failed, _, _) => Tone::Bad,
+        (_, _, ConfigVerdict::Invalid) | (State::Backoff, _, _) => Tone::Warning,
+        (State::Running, Substate::Unresponsive, _) => Tone::Warning,
+        (State::Running, _, _) => Tone::Good,
+        _ => Tone::Plain,
+    }
+}
+
+fn cells(server: &ServerStatus) -> [String; 9] {
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let resources = &server.resources;
+    let cpu = resources
+        .cpu_usec
+        .zip(server.start_age_ms)
+        .map(|(usec, age_ms)| render_cpu(usec, age_ms));
+    let requests = &server.requests;
+    let requests = (requests.total > 0 || server.pid.is_some()).then(|| {
+        format!(
+            "{}/{}",
+            requests.in_flight + requests.waiting,
+            requests.total
+        )
+    });
+    [
+        escape(&server.name),
+        render_state(server),
+        or_dash(server.state_age_ms.map(render_age)),
+        or_dash(server.pid.map(|pid| pid.to_string())),
+        server.restarts_total.to_string(),
+        or_dash(cpu),
+        or_dash(
+            resources
+                .memory_current
+                .or(resources.rss_sum)
+                .map(render_size),
+        ),
+        or_dash(requests),
+        cut(&render_last(server)),
+    ]
+}
+
+/// The state in as many words as it needs.
+pub(crate) fn render_state(server: &ServerStatus) -> String {
+    let state = server.state.as_str();
+    let mut text = match (server.state, server.substate) {
+        (State::Running, Substate::Ready)
+        | (State::Stopped, Substate::Dead)
+        | (State::Unknown, _) => state.to_owned(),
+        (State::Backoff, _) => match server.next_attempt_in_ms {
+            Some(ms) => format!("{state} in {}", render_age(ms)),
+            None => state.to_owned(),
+        },
+        (_, substate) => format!("{state} {}", substate.as_str()),
+    };
+    match server.config.status {
+        ConfigVerdict::Ok | ConfigVerdict::Unknown => {}
+        ConfigVerdict::Invalid => text.push_str(" !config"),
+        ConfigVerdict::ChangedPending => text.push_str(" +config"),
+        ConfigVerdict::Removed => text.push_str(" -config"),
+    }
+    text
+}
+
+/// The one thing that is most worth knowing about a server.
+fn render_last(server: &ServerStatus) -> String {
+    let config_error = || {
+        let invalid = server.config.status == ConfigVerdict::Invalid;
+        invalid.then(|| render_config_error(server)).flatten()
+    };
+    let reason = || server.reason.as_deref().map(escape);
+    let exit = || server.exit.as_ref().map(render_exit);
+    let oldest = || {
+        let age_ms = server.requests.oldest_ms?;
+        let method = server.requests.oldest_method.as_deref().unwrap_or("?");
+        Some(format!(
+            "oldest request {} ({})",
+            render_age(age_ms),
+            escape(method)
+        ))
+    };
+    let said = match server.state {
+        State::Failed => reason().or_else(config_error).or_else(exit),
+        State::Backoff => exit().or_else(reason),
+        State::Running if server.substate == Substate::Unresponsive => oldest(),
+        State::Running => config_error().or_else(reason),
+        _ => config_error()
+            .or_else(reason)
+            .or_else(|| server.stderr_tail.last().map(|line| escape(line))),
+    };
+    said.unwrap_or_default()
+}
+
+/// `jira.toml:4:9 unknown key "comand"`.
+pub(crate) fn render_config_error(server: &ServerStatus) -> Option<String> {
+    let config = &server.config;
+    let error = escape(config.error.as_deref()?);
+    let Some(file) = config.file.as_deref() else {
+        return Some(error);
+    };
+    let file = file.rsplit('/').next().unwrap_or(file);
+    let mut place = escape(file);
+    for number in [config.line, config.column].into_iter().flatten() {
+        // Writing to a string cannot fail.
+        _ = write!(place, ":{number}");
+    }
+    Some(format!("{place} {error}"))
+}
+
+/// `exit-code 1 after 0.4s: last line`.
+pub(crate) fn render_exit(exit: &ExitStatus) -> String {
+    let word = exit.result.map_or("exited", RunResult::as_str);
+    let number = match (exit.result, exit.code, exit.signal) {
+        (Some(RunResult::Success), _, _) => String::new(),
+        (_, Some(code), _) => format!(" {code}"),
+        (_, None, Some(signal)) => format!(" {signal}"),
+        (_, None, None) => String::new(),
+    };
+    let mut text = format!("{word}{number} after {}", render_duration(exit.uptime_ms));
+    if let Some(step) = exit.ended_by {
+        // Writing to a string cannot fail.
+        _ = write!(text, " by {}", step.as_str());
+    }
+    if let Some(line) = &exit.last_line {
+        _ = write!(text, ": {}", escape(line));
+    }
+    text
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= LAST_LIMIT_CHARS {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(LAST_LIMIT_CHARS - 1).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,164 @@
+//! `mcpd tools [NAME]`: what tools there are, one line each.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Context;
+use super::client::QUICK;
+use super::error::{CliError, Verdict};
+use super::escape::escape;
+use super::mcp_client::{McpClient, Tool};
+use super::output::complain;
+use super::start_daemon::Wish;
+use crate::control::{Request, State, StatusSnapshot, Targets};
+
+/// The most that a line says of a tool.
+const DESCRIPTION_LIMIT_CHARS: usize = 100;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without a name: the tools of all servers that run.
+
+Example:
+  mcpd tools calculator")]
+pub(crate) struct Arguments {
+    /// Server whose tools to list
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn cmd_tools(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
+    let json = arguments.json || context.json;
+    let Some(name) = arguments.name else {
+        return list_all(context, json);
+    };
+    let tools = McpClient::open(context, "mcpd tools", &name)?.tools()?;
+    if json {
+        context.output.print_json(&to_json(&tools))?;
+    } else {
+        context.output.print(&render_tools(None, &tools))?;
+    }
+    Ok(Verdict::Done)
+}
+
+/// One server that does not answer costs only its own lines.
+fn list_all(context: &Context, json: bool) -> Result<Verdict, CliError> {
+    let mut client = context.client_or_start("mcpd tools", Wish::UnlessShutDown)?;
+    let snapshot: StatusSnapshot = client.ask(&Request::Status(Targets::default()), QUICK)?;
+    let mut verdict = Verdict::Done;
+    let mut all = serde_json::Map::new();
+    for server in &snapshot.servers {
+        // Listing starts nothing that was stopped and waits for nothing that has failed.
+        if !matches!(server.state, State::Running | State::Starting) {
+            continue;
+        }
+        let listed = McpClient::open(context, "mcpd tools", &server.name)
+            .and_then(|mut client| client.tools());
+        match listed {
+            Ok(tools) if json => {
+                all.insert(server.name.clone(), to_json(&tools));
+            }
+            Ok(tools) => context
+                .output
+                .print(&render_tools(Some(&server.name), &tools))?,
+            Err(error) => {
+                complain(&error.render());
+                verdict = Verdict::Degraded;
+            }
+        }
+    }
+    if json {
+        context.output.print_json(&all)?;
+    }
+    Ok(verdict)
+}
+
+fn to_json(tools: &[Tool]) -> Value {
+    let each = tools.iter().map(|tool| {
+        json!({
+            "name": tool.name, "title": tool.title, "description": tool.description,
+            "inputSchema": tool.input_schema,
+        })
+    });
+    each.collect()
+}
+
+fn render_tools(server: Option<&str>, tools: &[Tool]) -> String {
+    let names: Vec<String> = tools
+        .iter()
+        .map(|tool| match server {
+            Some(server) => format!("{} {}", escape(server), escape(&tool.name)),
+            None => escape(&tool.name),
+        })
+        .collect();
+    let width = names
+        .iter()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for (name, tool) in names.iter().zip(tools) {
+        let line = format!("{name:width$}  {}", summary(tool));
+        // Writing to a string cannot fail.
+        _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// The first line that says what a tool is for.
+fn summary(tool: &Tool) -> String {
+    let said = tool.description.as_deref().or(tool.title.as_deref());
+    let line = said
+        .unwrap_or_default()
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty());
+    let line = escape(line.unwrap_or_default());
+    if line.chars().count() <= DESCRIPTION_LIMIT_CHARS {
+        return line;
+    }
+    let mut short: String = line.chars().take(DESCRIPTION_LIMIT_CHARS - 1).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, description: &str) -> Tool {
+        Tool {
+            name: name.to_owned(),
+            title: None,
+            description: Some(description.to_owned()),
+            input_schema: Value::Null,
+        }
+    }
+
+    #[test]
+    fn a_tool_is_one_line() {
+        let tools = [
+            tool("add", "\n  Adds two numbers\nand more"),
+            tool("multiply", "\u{1b}[31mMultiplies"),
+            tool("x", ""),
+        ];
+        assert_eq!(
+            render_tools(None, &tools),
+            "add       Adds two numbers\nmultiply  \\e[31mMultiplies\nx\n"
+        );
+        assert_eq!(
+            render_tools(Some("c"), &tools[..1]),
+            "c add  Adds two numbers\n"
+        );
+    }
+
+    #[test]
+    fn a_long_description_is_cut() {
+        let line = render_tools(None, &[tool("a", &"x".repeat(300))]);
+        assert_eq!(line.trim_end().chars().count(), 3 + DESCRIPTION_LIMIT_CHARS);
+    }
+}
