@@ -30,7 +30,7 @@ impl Charges {
     /// The requests that get an error because of this line.
     pub(super) fn charge(&mut self, fault: &Fault, requests: &Requests) -> Vec<RequestKey> {
         let was_charged = std::mem::take(&mut self.is_after_charged);
-        if fault.has_method || !fault.reason.loses_a_message() {
+        if fault.has_method || !(fault.reason.loses_a_message() || is_lone_brace(fault)) {
             return Vec::new();
         }
         let charged: Vec<_> = if fault.ids.is_empty() {
@@ -60,14 +60,27 @@ fn is_indented(fault: &Fault) -> bool {
     matches!(fault.sample.first(), Some(b' ' | b'\t'))
 }
 
+/// The first line of JSON that was printed over several: nothing stands on it but its brace.
+fn is_lone_brace(fault: &Fault) -> bool {
+    fault.len_bytes <= 2 && fault.sample.trim_ascii_end() == b"{"
+}
+
+/// What is wrong with a line, for the log.
+pub(super) fn complaint(fault: &Fault) -> String {
+    if is_lone_brace(fault) || fault.reason == FaultReason::MultiLine {
+        return "the server prints multi-line JSON; a message must stand on one line".to_owned();
+    }
+    fault.reason.to_string()
+}
+
 /// What a request is told that was charged.
 pub(super) fn describe(fault: &Fault) -> String {
     match fault.reason {
         FaultReason::TooLong => format!(
-            "the server's answer is larger than message_limit ({} bytes)",
+            "the answer is larger than message_limit ({} bytes)",
             fault.len_bytes
         ),
-        reason => format!("the server's answer could not be read: {reason}"),
+        _ => format!("the answer could not be read: {}", complaint(fault)),
     }
 }
 
@@ -202,7 +215,7 @@ mod tests {
             &[
                 ("{\"id\":1,\"result\":\"a", &[1]),
                 ("{\"b\"}", &[]),
-                ("{\"c\":1,", &[2]),
+                ("{\"jsonrpc\":\"2.0\",", &[2]),
             ],
         );
         check(
@@ -226,6 +239,12 @@ mod tests {
                 ("  }", &[]),
             ],
         );
+    }
+
+    #[test]
+    fn a_lone_brace_begins_an_answer_that_will_not_come() {
+        check(1, &[("{", &[1]), ("  \"id\": 1,", &[]), ("}", &[])]);
+        check(2, &[("{", &[]), ("  \"a\": {", &[]), ("}", &[])]);
     }
 
     #[test]

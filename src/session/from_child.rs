@@ -5,7 +5,7 @@
 
 use super::action::{LogLevel, MuxAction};
 use super::answers::Failure;
-use super::faults::{describe, shown};
+use super::faults::{complaint, describe, shown};
 use super::levels::Level;
 use super::limits::UNREAD_ANSWERS_TO_CHILD_BYTES;
 use super::mux::Mux;
@@ -120,7 +120,7 @@ impl Mux {
         }
         let report = self
             .noise
-            .note(&fault.reason.to_string(), fault.sample_text(), self.now);
+            .note(&complaint(fault), fault.sample_text(), self.now);
         self.log_all(report);
     }
 

@@ -49,6 +49,9 @@ mod tools;
 mod upkeep;
 mod upstream;
 
+#[cfg(test)]
+mod tests;
+
 pub use action::{ChildGone, CloseReason, DropReason, HostFrame, LogLevel, MuxAction};
 pub use limits::{ATTACHMENTS, OPEN_PER_CHILD, OPEN_PER_HOST, Pool, UNREAD_PER_HOST_BYTES};
 pub use mux::{ANSWERS_AFTER_END, AttachmentsFull, Mux};
