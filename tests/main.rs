@@ -20,5 +20,6 @@ mod pass_through;
 mod paths_args;
 mod readme;
 mod restart;
+mod sdk;
 mod status;
 mod stderr_logs;

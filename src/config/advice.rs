@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::arg_secrets::{looks_like_token, names_secret, secret_arguments};
 use super::diagnostics::{Code, Diagnostic, Severity, SourceText};
 use super::expand::is_variable_name;
-use super::parse::SERVER_KEYS;
+use super::keys::SERVER_KEYS;
 use super::table::quoted_words;
 
 /// The keys whose strings are expanded, and those whose strings are not but look as if.
@@ -420,12 +420,6 @@ impl Advice<'_> {
                     "if they are several arguments, write {}",
                     quoted_words(word.text)
                 );
-                // The words may hold a secret; the line is masked, so the hint must not tell it.
-                let hint = if words_hold_secret(word.text) {
-                    "write one element a word".to_owned()
-                } else {
-                    hint
-                };
                 self.warn(word.span.clone(), &word.key, message, hint);
             }
         }
@@ -471,11 +465,6 @@ impl Advice<'_> {
             );
         }
     }
-}
-
-fn words_hold_secret(text: &str) -> bool {
-    let words: Vec<&str> = std::iter::once("").chain(text.split_whitespace()).collect();
-    !secret_arguments(&words).is_empty()
 }
 
 /// The options up to the image.

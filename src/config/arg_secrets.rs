@@ -48,16 +48,36 @@ const TOKEN_MIN_BYTES: usize = 16;
 pub fn secret_arguments(words: &[&str]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (at, word) in words.iter().enumerate().skip(1) {
-        let after_flag = at > 1 && is_secret_flag(words[at - 1]) && !word.starts_with('-');
-        let start = if after_flag {
-            Some(0)
-        } else {
-            secret_in_word(word)
-        };
-        let literal = |start: &usize| is_literal(&word[*start..]);
-        found.extend(start.filter(literal).map(|start| (at, start)));
+        let start = secret_after(words[at - 1], word).or_else(|| secret_among_words(word));
+        found.extend(start.map(|start| (at, start)));
     }
     found
+}
+
+/// Where a secret begins in `word`, which stands after `before`.
+fn secret_after(before: &str, word: &str) -> Option<usize> {
+    let after_flag = is_secret_flag(before) && !word.starts_with('-');
+    let start = if after_flag {
+        Some(0)
+    } else {
+        secret_in_word(word)
+    };
+    start.filter(|start| is_literal(&word[*start..]))
+}
+
+/// Where a secret begins in a word that is in fact several, as in `"server --token abc"`.
+fn secret_among_words(word: &str) -> Option<usize> {
+    let mut before = "";
+    let mut at = 0;
+    for part in word.split_whitespace() {
+        at += word[at..].find(part).unwrap_or_default();
+        if let Some(start) = secret_after(before, part) {
+            return Some(at + start);
+        }
+        at += part.len();
+        before = part;
+    }
+    None
 }
 
 /// `words` with their literal secrets masked.
@@ -169,6 +189,10 @@ mod tests {
             &["r", "postgres://u:‹…›"],
         );
         check(&["r", "ghp_0123456789abcdef"], &["r", "‹…›"]);
+        check(
+            &["sh", "-c", "exec srv --token abc -v"],
+            &["sh", "-c", "exec srv --token ‹…›"],
+        );
     }
 
     #[test]

@@ -1,75 +1,19 @@
 //! From the text of a file to a [`ServerSpec`], or to everything that is wrong with it.
 //!
-//! It decides which keys there are, what each may hold and what holds where a key is missing
-//! (`mcpd.toml`'s `[defaults]`, then the defaults of the documentation). It gathers all errors of a
-//! file, those of the TOML itself included. It never reads a file; whether a program is there is
-//! asked of the caller.
+//! It decides which findings are told: all of a file, those of the TOML itself included, but not what
+//! only follows from another. What the keys mean is in `keys`, what holds without them in `draft`. It
+//! never reads a file; whether a program is there is asked of the caller.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::diagnostics::{Code, Diagnostic, SourceText};
-use super::environment::is_private_name;
-use super::expand::{Template, expand_home};
-use super::spec::{
-    CommandValue, DaemonConfig, EnvValue, LaunchSpec, Policy, Restart, ServerName, ServerSpec,
-    ToolRules,
-};
-use super::suggest::{hint_for_key, nearest};
-use super::table::{Reader, Value, quote, quoted, split_words};
-
-/// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 22] = [
-    "command",
-    "args",
-    "cwd",
-    "description",
-    "enabled",
-    "env",
-    "env_file",
-    "pass_env",
-    "path",
-    "inherit_env",
-    "proxy_env",
-    "restart",
-    "start_timeout",
-    "drain_timeout",
-    "stop_timeout",
-    "stop_command",
-    "request_timeout",
-    "max_calls",
-    "stable_after",
-    "start_limit",
-    "message_limit",
-    "tools",
-];
-
-/// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 9] = [
-    "start",
-    "idle_stop",
-    "sharing",
-    "interactive",
-    "protocol",
-    "reload_drain_timeout",
-    "watchdog",
-    "allow_mcpd",
-    "limits",
-];
-
-const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
-const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
-const VALUE_KEYS: [&str; 3] = ["file", "command", "credential"];
-const RESTART_NAMES: [&str; 3] = ["always", "on-failure", "no"];
-
-const COUNT_LIMIT: u32 = 1_000_000;
-const MESSAGE_LIMIT_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
-const MEMORY_LIMIT_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
+use super::draft::Draft;
+use super::keys::KeyReader;
+use super::spec::{DaemonConfig, ServerName, ServerSpec};
+use super::table::Reader;
 
 /// What the caller knows of the machine.
 #[derive(Clone, Copy)]
@@ -96,34 +40,6 @@ pub struct DaemonFile {
     pub defaults: Draft,
 }
 
-/// The keys of a file or of `[defaults]` that are there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Draft {
-    command: Option<Template>,
-    args: Option<Vec<Template>>,
-    cwd: Option<Template>,
-    description: Option<String>,
-    enabled: Option<bool>,
-    env: BTreeMap<String, EnvValue>,
-    env_file: Option<PathBuf>,
-    pass_env: Option<Vec<String>>,
-    path: Option<Vec<PathBuf>>,
-    inherit_env: Option<bool>,
-    proxy_env: Option<bool>,
-    restart: Option<Restart>,
-    start_timeout: Option<Duration>,
-    drain_timeout: Option<Duration>,
-    stop_timeout: Option<Duration>,
-    stop_command: Option<Vec<String>>,
-    request_timeout: Option<Duration>,
-    max_calls: Option<u32>,
-    stable_after: Option<Duration>,
-    start_limit: Option<u32>,
-    message_limit_bytes: Option<usize>,
-    tools_allow: Option<Vec<String>>,
-    tools_deny: Option<Vec<String>>,
-}
-
 /// Reads a server's file.
 ///
 /// # Errors
@@ -141,10 +57,10 @@ pub fn parse_server(
         surroundings,
     };
     let draft = keys.draft(&table, "");
-    let has_command = table.contains_key("command") || defaults.command.is_some();
     add_quietly(&mut diagnostics, keys.reader.diagnostics);
-    if !has_command && !malformed {
-        diagnostics.push(missing_command(source, table.is_empty()));
+    let has_command = table.contains_key("command") || defaults.command.is_some();
+    if !has_command && !malformed && !diagnostics.iter().any(may_mean_command) {
+        diagnostics.push(missing_command(source));
     }
     Diagnostic::sort(&mut diagnostics);
     match draft.or(defaults).into_spec(name, source.file()) {
@@ -197,22 +113,31 @@ fn parse_text(source: &SourceText) -> (DeTable<'_>, Vec<Diagnostic>) {
 fn syntax_error(source: &SourceText, table: &DeTable<'_>, error: &toml::de::Error) -> Diagnostic {
     let end = source.text().len();
     let span = error.span().unwrap_or(end..end);
-    if error.message() != "duplicate key" {
-        return source.error(
-            Code::Syntax,
-            span,
-            "",
-            format!("not valid TOML: {}", error.message()),
-        );
+    if error.message() == "duplicate key" {
+        return duplicate_key(source, table, span);
     }
+    let diagnostic = |message: &str| source.error(Code::Syntax, span.clone(), "", message);
+    if error.message().starts_with("string values must be quoted") {
+        return diagnostic("not valid TOML: a string must be in quotes");
+    }
+    let found = diagnostic(&format!("not valid TOML: {}", error.message()));
+    match source.text().trim_start().starts_with('{') {
+        true => found.with_hint("this looks like JSON; write KEY = VALUE lines"),
+        false => found,
+    }
+}
+
+fn duplicate_key(source: &SourceText, table: &DeTable<'_>, span: Range<usize>) -> Diagnostic {
     let key = source
         .text()
         .get(span.clone())
         .unwrap_or_default()
         .trim_matches(['"', '\'']);
-    let first = first_place_of(table, key, span.start).map(|at| source.place(at).line);
+    let before = source.text().get(..span.start).unwrap_or_default();
+    let first =
+        first_place_of(table, key, span.start).or_else(|| before.rfind(&format!("[{key}]")));
     let diagnostic = source.error(Code::Syntax, span, key, format!("`{key}` stands twice"));
-    match first {
+    match first.map(|at| source.place(at).line) {
         Some(line) => diagnostic.with_hint(format!("it is on line {line} already")),
         None => diagnostic.with_hint("take one of them out"),
     }
@@ -243,11 +168,20 @@ fn add_quietly(diagnostics: &mut Vec<Diagnostic>, more: Vec<Diagnostic>) {
     );
 }
 
-fn missing_command(source: &SourceText, empty: bool) -> Diagnostic {
-    let message = if empty {
-        "the file is empty: `command` is missing"
-    } else {
-        "`command` is missing"
+/// Whether a key was found that is probably `command` in other words; to say that it is missing too
+/// would be to say the same thing twice.
+fn may_mean_command(found: &Diagnostic) -> bool {
+    found.code == Code::UnknownKey
+        && found
+            .hint
+            .as_deref()
+            .is_some_and(|hint| hint.contains("`command`"))
+}
+
+fn missing_command(source: &SourceText) -> Diagnostic {
+    let message = match source.text().trim().is_empty() {
+        true => "the file is empty: `command` is missing",
+        false => "`command` is missing",
     };
     Diagnostic::file_error(Code::MissingKey, source.file(), message)
         .with_key("command")
@@ -255,473 +189,1002 @@ fn missing_command(source: &SourceText, empty: bool) -> Diagnostic {
         .with_hint("write command = \"PROGRAM\"")
 }
 
-/// `name` as part of a key path, quoted where TOML would need it.
-fn join(prefix: &str, name: &str) -> String {
-    let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let name = match !name.is_empty() && name.bytes().all(bare) {
-        true => name.to_owned(),
-        false => quote(name),
-    };
-    if prefix.is_empty() {
-        name
-    } else {
-        format!("{prefix}.{name}")
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::diagnostics::Severity;
+    use crate::config::expand::Template;
+    use crate::config::spec::{CommandValue, EnvValue, Policy, Restart, ToolRules};
+    use proptest::prelude::*;
+    use std::path::PathBuf;
+    use std::time::Duration;
 
-/// Reads the keys of one file.
-struct KeyReader<'s> {
-    reader: Reader<'s>,
-    surroundings: Surroundings<'s>,
-}
+    const FILE: &str = "/c/servers.d/x.toml";
 
-impl KeyReader<'_> {
-    fn daemon_file(&mut self, table: &DeTable<'_>) -> DaemonFile {
-        let mut file = DaemonFile::default();
-        for (name, value) in table {
-            match &**name.get_ref() {
-                "defaults" => {
-                    if let Some(table) = self.reader.table("defaults", value) {
-                        file.defaults = self.draft(table, "defaults");
-                    }
-                }
-                "path" => file.config.path = self.daemon_path(value),
-                "memory_limit" => {
-                    let size = self
-                        .reader
-                        .size("memory_limit", value, MEMORY_LIMIT_RANGE_BYTES);
-                    file.config.memory_limit_bytes = size.unwrap_or(file.config.memory_limit_bytes);
-                }
-                key if SERVER_KEYS.contains(&key) || LATER_KEYS.contains(&key) => {
-                    self.unknown_key("", key, name.span(), &[]);
-                    self.reader.hint(format!(
-                        "`{key}` is a server's; for all servers it goes under `[defaults]`"
-                    ));
-                }
-                key => self.unknown_key("", key, name.span(), &DAEMON_KEYS),
-            }
-        }
-        file
+    /// The one file that is there.
+    fn is_program(path: &Path) -> bool {
+        path == Path::new("/c/servers.d/my server") || path == Path::new("two words")
     }
 
-    /// The PATH of the daemon: as the shell writes it, or one folder an element.
-    fn daemon_path(&mut self, value: &Value<'_>) -> Option<String> {
-        let home = self.surroundings.home;
-        let absolute = |folder: &str| expand_home(folder, home).to_string_lossy().into_owned();
-        if let DeValue::String(_) = value.get_ref() {
-            let path = self.reader.filled_string("path", value)?;
-            return Some(path.split(':').map(absolute).collect::<Vec<_>>().join(":"));
+    fn surroundings() -> Surroundings<'static> {
+        Surroundings {
+            home: Path::new("/h"),
+            is_program: &is_program,
         }
-        if value.get_ref().as_array().is_none() {
-            self.reader.wrong_type(
-                "path",
-                value,
-                "a string such as \"/usr/local/bin:/usr/bin\" or an array of folders",
-            );
-            return None;
-        }
-        let folders = self.reader.strings("path", value)?;
-        Some(
-            folders
-                .iter()
-                .map(|folder| absolute(folder))
-                .collect::<Vec<_>>()
-                .join(":"),
+    }
+
+    fn parse_with(text: &str, defaults: &Draft) -> Result<ServerSpec, Vec<Diagnostic>> {
+        let name = ServerName::parse("x").unwrap();
+        parse_server(
+            &name,
+            &SourceText::new(Path::new(FILE), text),
+            defaults,
+            surroundings(),
         )
     }
 
-    /// All keys of a server's file, or of `[defaults]` below `prefix`.
-    fn draft(&mut self, table: &DeTable<'_>, prefix: &str) -> Draft {
-        let mut draft = Draft::default();
-        for (name, value) in table {
-            let key = join(prefix, name.get_ref());
-            self.server_key(&mut draft, name.get_ref(), &key, name.span(), value);
-        }
-        if let (Some(command), Some(value)) = (&draft.command, table.get("command")) {
-            self.refuse_command_line(command, &draft, value, &join(prefix, "command"));
-        }
-        draft
+    fn parse(text: &str) -> ServerSpec {
+        parse_with(text, &Draft::default()).unwrap()
     }
 
-    fn server_key(
-        &mut self,
-        draft: &mut Draft,
-        name: &str,
-        key: &str,
-        span: Range<usize>,
-        value: &Value<'_>,
-    ) {
-        let reader = &mut self.reader;
-        match name {
-            "command" => draft.command = self.command(key, value),
-            "args" => draft.args = self.templates(key, value),
-            "cwd" => draft.cwd = reader.filled_template(key, value),
-            "description" => draft.description = reader.string(key, value).map(str::to_owned),
-            "enabled" => draft.enabled = reader.boolean(key, value),
-            "env" => draft.env = self.env(key, value),
-            "env_file" => draft.env_file = self.file(key, value),
-            "pass_env" => draft.pass_env = self.pass_env(key, value),
-            "path" => draft.path = self.path(key, value),
-            "inherit_env" => draft.inherit_env = reader.boolean(key, value),
-            "proxy_env" => draft.proxy_env = reader.boolean(key, value),
-            "restart" => draft.restart = self.restart(key, value),
-            "start_timeout" => draft.start_timeout = reader.waiting_time(key, value),
-            "drain_timeout" => draft.drain_timeout = reader.duration(key, value),
-            "stop_timeout" => draft.stop_timeout = reader.duration(key, value),
-            "stop_command" => draft.stop_command = reader.command_words(key, value),
-            "request_timeout" => draft.request_timeout = reader.waiting_time(key, value),
-            "max_calls" => draft.max_calls = reader.integer(key, value, 1..=COUNT_LIMIT),
-            "stable_after" => draft.stable_after = reader.duration(key, value),
-            "start_limit" => draft.start_limit = reader.integer(key, value, 1..=COUNT_LIMIT),
-            "message_limit" => {
-                let size = reader.size(key, value, MESSAGE_LIMIT_RANGE_BYTES);
-                draft.message_limit_bytes = size.and_then(|bytes| usize::try_from(bytes).ok());
-            }
-            "tools" => self.tools(draft, key, value),
-            name if LATER_KEYS.contains(&name) => {
-                self.not_available(key, span, &format!("`{key}`"));
-            }
-            name => self.unknown_key(key, name, span, &SERVER_KEYS),
-        }
+    fn parse_mcpd(text: &str) -> Result<DaemonFile, Vec<Diagnostic>> {
+        parse_daemon(
+            &SourceText::new(Path::new("/c/mcpd.toml"), text),
+            surroundings(),
+        )
     }
 
-    fn unknown_key(&mut self, key: &str, name: &str, span: Range<usize>, known: &[&str]) {
-        let key = if key.is_empty() { name } else { key };
-        self.reader
-            .error(Code::UnknownKey, span, key, format!("unknown key `{key}`"));
-        if let Some(hint) = hint_for_key(name, known) {
-            self.reader.hint(hint);
-        }
+    fn shown(errors: Vec<Diagnostic>) -> String {
+        errors
+            .iter()
+            .map(Diagnostic::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
-    fn not_available(&mut self, key: &str, span: Range<usize>, what: &str) {
-        let message = format!("{what} is not available in this version of mcpd");
-        self.reader.error(Code::NotAvailable, span, key, message);
+    /// Everything that is wrong with `text`, as it is printed.
+    fn errors(text: &str) -> String {
+        shown(parse_with(text, &Draft::default()).unwrap_err())
     }
 
-    fn command(&mut self, key: &str, value: &Value<'_>) -> Option<Template> {
-        if let Some(words) = value.get_ref().as_array() {
-            self.reader.wrong_type(key, value, "a string");
-            let words: Vec<&str> = words
-                .iter()
-                .filter_map(|word| word.get_ref().as_str())
-                .collect();
-            if let [program, arguments @ ..] = words.as_slice() {
-                self.reader.hint(split_form(program, arguments));
-            }
-            return None;
-        }
-        self.reader.filled_template(key, value)
+    fn text(template: &Template) -> &str {
+        template.text()
     }
 
-    /// Refuses `command = "npx -y server"`, unless there is a file of that name.
-    fn refuse_command_line(
-        &mut self,
-        command: &Template,
-        draft: &Draft,
-        value: &Value<'_>,
-        key: &str,
-    ) {
-        // Whether a path with a variable in it exists is seen when it is started.
-        let Some(text) = command.literal() else {
-            return;
-        };
-        if !text.contains(char::is_whitespace) {
-            return;
-        }
-        let program = match text.contains('/') {
-            true => command
-                .origin()
-                .folder()
-                .join(expand_home(text, self.surroundings.home)),
-            false => PathBuf::from(text),
-        };
-        if (self.surroundings.is_program)(&program) {
-            return;
-        }
-        let mut words = split_words(text);
-        words.extend(
-            draft
-                .args
-                .iter()
-                .flatten()
-                .map(|argument| argument.text().to_owned()),
+    #[test]
+    fn every_key_is_read() {
+        let spec = parse(concat!(
+            "command = \"python3\"\n",
+            "args = [\"server.py\", \"--root=${ROOT}\"]\n",
+            "cwd = \"~/work\"\n",
+            "description = \"Four operations\"\n",
+            "enabled = false\n",
+            "env_file = \".env\"\n",
+            "pass_env = [\"GITHUB_TOKEN\"]\n",
+            "path = [\"~/.local/bin\", \"bin\", \"/opt\"]\n",
+            "inherit_env = true\n",
+            "proxy_env = false\n",
+            "restart = \"on-failure\"\n",
+            "start_timeout = \"2m\"\n",
+            "drain_timeout = \"0s\"\n",
+            "stop_timeout = \"500ms\"\n",
+            "stop_command = [\"docker\", \"stop\", \"x\"]\n",
+            "request_timeout = \"1m30s\"\n",
+            "max_calls = 4\n",
+            "stable_after = \"100ms\"\n",
+            "start_limit = 3\n",
+            "message_limit = \"1MiB\"\n",
+            "[env]\n",
+            "PRECISION = \"8\"\n",
+            "KEY = { file = \"~/.secrets/key\" }\n",
+            "URL = { command = [\"pass\", \"show\", \"db\"] }\n",
+            "[tools]\n",
+            "allow = [\"read_*\"]\n",
+            "deny = [\"*_all\"]\n",
+        ));
+        assert_eq!(
+            (spec.name.as_str(), spec.file.as_path()),
+            ("x", Path::new(FILE))
         );
-        let message = format!("`{key}` holds several words, and no file has this name");
-        self.reader.wrong_value(key, value, message);
-        if let [program, arguments @ ..] = words.as_slice() {
-            self.reader.hint(split_form(program, arguments));
-        }
-    }
-
-    fn templates(&mut self, key: &str, value: &Value<'_>) -> Option<Vec<Template>> {
-        let elements = self.reader.elements(key, value)?;
-        let read = elements
-            .into_iter()
-            .map(|(key, element)| self.reader.template(&key, element));
-        read.collect::<Vec<_>>().into_iter().collect()
-    }
-
-    /// A file that counts from the folder of this one, absolute.
-    fn file(&mut self, key: &str, value: &Value<'_>) -> Option<PathBuf> {
-        let text = self.reader.filled_string(key, value)?;
-        Some(self.absolute(text))
-    }
-
-    fn absolute(&self, text: &str) -> PathBuf {
-        self.folder()
-            .join(expand_home(text, self.surroundings.home))
-    }
-
-    fn folder(&self) -> &Path {
-        self.reader.source.file().parent().unwrap_or(Path::new("/"))
-    }
-
-    fn path(&mut self, key: &str, value: &Value<'_>) -> Option<Vec<PathBuf>> {
-        let elements = self.reader.elements(key, value)?;
-        let mut folders = Vec::new();
-        for (key, element) in elements {
-            let Some(text) = self.reader.filled_string(&key, element) else {
-                continue;
-            };
-            if text.contains(':') {
-                self.reader
-                    .wrong_value(&key, element, format!("`{key}` holds a colon"));
-                self.reader.hint(format!(
-                    "write one folder an element: {}",
-                    quoted(&text.split(':').collect::<Vec<_>>())
-                ));
-            }
-            folders.push(self.absolute(text));
-        }
-        Some(folders)
-    }
-
-    fn pass_env(&mut self, key: &str, value: &Value<'_>) -> Option<Vec<String>> {
-        let elements = self.reader.elements(key, value)?;
-        let mut names = Vec::new();
-        for (key, element) in elements {
-            let Some(name) = self.reader.filled_string(&key, element) else {
-                continue;
-            };
-            self.check_variable_name(&key, name, element.span());
-            names.push(name.to_owned());
-        }
-        Some(names)
-    }
-
-    fn check_variable_name(&mut self, key: &str, name: &str, span: Range<usize>) {
-        if is_private_name(name.as_ref()) {
-            let message = format!("`{name}` is never given to a server");
-            self.reader.error(Code::Value, span, key, message);
-            self.reader
-                .hint("it belongs to what started the daemon, or to mcpd itself");
-        } else if name.is_empty() || name.contains(['=', '\0']) {
-            let message = format!("{} is no name for a variable", quote(name));
-            self.reader.error(Code::Value, span, key, message);
-            if let Some((name, _)) = name.split_once('=').filter(|(name, _)| !name.is_empty()) {
-                self.reader.hint(format!("only the name: {}", quote(name)));
-            }
-        }
-    }
-
-    fn env(&mut self, key: &str, value: &Value<'_>) -> BTreeMap<String, EnvValue> {
-        let Some(table) = self.reader.table(key, value) else {
-            return BTreeMap::new();
-        };
-        let mut env = BTreeMap::new();
-        for (name, value) in table {
-            let key = join(key, name.get_ref());
-            self.check_variable_name(&key, name.get_ref(), name.span());
-            if let Some(value) = self.env_value(&key, value) {
-                env.insert(name.get_ref().clone().into_owned(), value);
-            }
-        }
-        env
-    }
-
-    fn env_value(&mut self, key: &str, value: &Value<'_>) -> Option<EnvValue> {
-        match value.get_ref() {
-            DeValue::String(_) => self.reader.template(key, value).map(EnvValue::Text),
-            DeValue::Table(table) => self.env_source(key, table, value),
-            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
-                self.reader.wrong_type(key, value, "a string");
-                self.reader
-                    .hint("put it in quotes: every value of an environment is text");
-                None
-            }
-            _ => {
-                self.reader
-                    .wrong_type(key, value, "a string, { file = … } or { command = … }");
-                None
-            }
-        }
-    }
-
-    /// `{ file = … }` or `{ command = … }`, one of them.
-    fn env_source(
-        &mut self,
-        key: &str,
-        table: &DeTable<'_>,
-        value: &Value<'_>,
-    ) -> Option<EnvValue> {
-        let mut found = None;
-        let before = self.reader.diagnostics.len();
-        for (name, source) in table {
-            let inner = join(key, name.get_ref());
-            match &**name.get_ref() {
-                "file" => found = self.file(&inner, source).map(EnvValue::File),
-                "command" => found = self.command_value(&inner, source).map(EnvValue::Command),
-                "credential" => {
-                    self.not_available(&inner, name.span(), &format!("`credential` of `{key}`"));
-                }
-                other => self.unknown_key(&inner, other, name.span(), &VALUE_KEYS),
-            }
-        }
-        let fine = self.reader.diagnostics.len() == before;
-        if fine && table.len() != 1 {
-            self.reader.wrong_value(
-                key,
-                value,
-                format!("`{key}` needs either `file` or `command`"),
-            );
-            return None;
-        }
-        found
-    }
-
-    fn command_value(&mut self, key: &str, value: &Value<'_>) -> Option<CommandValue> {
-        let argv = self.reader.command_words(key, value)?;
-        Some(CommandValue {
-            argv,
-            folder: Arc::from(self.folder()),
-        })
-    }
-
-    fn restart(&mut self, key: &str, value: &Value<'_>) -> Option<Restart> {
-        let expected = "\"always\", \"on-failure\" or \"no\"";
-        let Some(text) = value.get_ref().as_str() else {
-            self.reader.wrong_type(key, value, expected);
-            return None;
-        };
-        match text {
-            "always" => Some(Restart::Always),
-            "on-failure" => Some(Restart::OnFailure),
-            "no" => Some(Restart::No),
-            other => {
-                self.reader.wrong_value(
-                    key,
-                    value,
-                    format!("`{key}` must be {expected}, not {}", quote(other)),
-                );
-                if let Some(name) = nearest(other, &RESTART_NAMES) {
-                    self.reader.hint(format!("did you mean \"{name}\"?"));
-                }
-                None
-            }
-        }
-    }
-
-    fn tools(&mut self, draft: &mut Draft, key: &str, value: &Value<'_>) {
-        let Some(table) = self.reader.table(key, value) else {
-            return;
-        };
-        for (name, value) in table {
-            let inner = join(key, name.get_ref());
-            match &**name.get_ref() {
-                "allow" => draft.tools_allow = self.reader.strings(&inner, value),
-                "deny" => draft.tools_deny = self.reader.strings(&inner, value),
-                other => self.unknown_key(&inner, other, name.span(), &TOOLS_KEYS),
-            }
-        }
-    }
-}
-
-/// The lines to paste for a command that was written in one.
-fn split_form<W: AsRef<str>>(program: &str, arguments: &[W]) -> String {
-    let program = quote(program);
-    match arguments.is_empty() {
-        true => format!("write\ncommand = {program}"),
-        false => format!("write\ncommand = {program}\nargs = [{}]", quoted(arguments)),
-    }
-}
-
-impl Draft {
-    /// What is missing here is taken from `other`; variables of both count, ours first.
-    fn or(mut self, other: &Self) -> Self {
-        macro_rules! fill {
-            ($($field:ident),* $(,)?) => { $(self.$field = self.$field.or_else(|| other.$field.clone());)* };
-        }
-        fill!(
-            command,
-            args,
-            cwd,
-            description,
-            enabled,
-            env_file,
-            pass_env,
-            path,
-            inherit_env,
-            proxy_env,
-            restart,
-            start_timeout,
-            drain_timeout,
-            stop_timeout,
-            stop_command,
-            request_timeout,
-            max_calls,
-            stable_after,
-            start_limit,
-            message_limit_bytes,
-            tools_allow,
-            tools_deny,
+        assert_eq!(spec.description.as_deref(), Some("Four operations"));
+        assert!(!spec.enabled);
+        let launch = &spec.launch;
+        assert_eq!(text(&launch.command), "python3");
+        assert_eq!(
+            launch.args.iter().map(text).collect::<Vec<_>>(),
+            ["server.py", "--root=${ROOT}"]
         );
-        for (name, value) in &other.env {
-            self.env
-                .entry(name.clone())
-                .or_insert_with(|| value.clone());
-        }
-        self
-    }
-
-    /// The specification, if there is a command. The rest has defaults.
-    fn into_spec(self, name: &ServerName, file: &Path) -> Option<ServerSpec> {
-        let usual = Policy::default();
-        Some(ServerSpec {
-            name: name.clone(),
-            file: file.to_owned(),
-            description: self.description,
-            enabled: self.enabled.unwrap_or(true),
-            launch: LaunchSpec {
-                command: self.command?,
-                args: self.args.unwrap_or_default(),
-                cwd: self.cwd,
-                env: self.env,
-                env_file: self.env_file,
-                pass_env: self.pass_env.unwrap_or_default(),
-                path: self.path.unwrap_or_default(),
-                inherit_env: self.inherit_env.unwrap_or(false),
-                proxy_env: self.proxy_env.unwrap_or(true),
-            },
-            policy: Policy {
-                restart: self.restart.unwrap_or(usual.restart),
-                start_timeout: self.start_timeout.unwrap_or(usual.start_timeout),
-                drain_timeout: self.drain_timeout.unwrap_or(usual.drain_timeout),
-                stop_timeout: self.stop_timeout.unwrap_or(usual.stop_timeout),
-                stop_command: self.stop_command,
-                request_timeout: self.request_timeout,
-                max_calls: self.max_calls,
-                stable_after: self.stable_after.unwrap_or(usual.stable_after),
-                start_limit: self.start_limit.unwrap_or(usual.start_limit),
-                message_limit_bytes: self
-                    .message_limit_bytes
-                    .unwrap_or(usual.message_limit_bytes),
+        assert_eq!(launch.cwd.as_ref().map(text), Some("~/work"));
+        assert_eq!(
+            launch.env_file.as_deref(),
+            Some(Path::new("/c/servers.d/.env"))
+        );
+        assert_eq!(launch.pass_env, ["GITHUB_TOKEN"]);
+        assert_eq!(
+            launch.path,
+            ["/h/.local/bin", "/c/servers.d/bin", "/opt"].map(PathBuf::from)
+        );
+        assert!(launch.inherit_env && !launch.proxy_env);
+        assert!(matches!(&launch.env["PRECISION"], EnvValue::Text(value) if value.text() == "8"));
+        assert_eq!(launch.env["KEY"], EnvValue::File("/h/.secrets/key".into()));
+        let command = CommandValue {
+            argv: ["pass", "show", "db"].map(str::to_owned).to_vec(),
+            folder: Path::new("/c/servers.d").into(),
+        };
+        assert_eq!(launch.env["URL"], EnvValue::Command(command));
+        assert_eq!(
+            spec.policy,
+            Policy {
+                restart: Restart::OnFailure,
+                start_timeout: Duration::from_secs(120),
+                drain_timeout: Duration::ZERO,
+                stop_timeout: Duration::from_millis(500),
+                stop_command: Some(["docker", "stop", "x"].map(str::to_owned).to_vec()),
+                request_timeout: Some(Duration::from_secs(90)),
+                max_calls: Some(4),
+                stable_after: Duration::from_millis(100),
+                start_limit: 3,
+                message_limit_bytes: 1 << 20,
                 tools: ToolRules {
-                    allow: self.tools_allow,
-                    deny: self.tools_deny.unwrap_or_default(),
+                    allow: Some(vec!["read_*".to_owned()]),
+                    deny: vec!["*_all".to_owned()],
                 },
-            },
-            contents: BTreeMap::new(),
-        })
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_left_out_has_the_documented_default() {
+        let spec = parse("command = \"x\"");
+        assert!(spec.enabled && !spec.launch.inherit_env && spec.launch.proxy_env);
+        assert_eq!(spec.launch.cwd, None);
+        let policy = &spec.policy;
+        assert_eq!((policy.restart, policy.start_limit), (Restart::Always, 10));
+        let seconds = [
+            policy.start_timeout,
+            policy.drain_timeout,
+            policy.stop_timeout,
+            policy.stable_after,
+        ];
+        assert_eq!(seconds.map(|duration| duration.as_secs()), [90, 2, 5, 60]);
+        assert_eq!((policy.request_timeout, policy.max_calls), (None, None));
+        assert_eq!(
+            (policy.message_limit_bytes, policy.tools.clone()),
+            (64 << 20, ToolRules::default())
+        );
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_cr_lf_do_not_count() {
+        let spec = parse("\u{feff}command = \"x\"\r\nargs = [\r\n\t\"a\",\r\n]\r\n");
+        assert_eq!(spec.launch.args.iter().map(text).collect::<Vec<_>>(), ["a"]);
+        let place = parse_with("\u{feff}comand = 1\r\n", &Draft::default()).unwrap_err()[0].place;
+        assert_eq!(place.map(|place| (place.line, place.column)), Some((1, 1)));
+    }
+
+    #[test]
+    fn a_command_with_blanks_that_is_a_file_is_run_as_it_is() {
+        for command in [
+            "./my server",
+            "/c/servers.d/my server",
+            "two words",
+            "${DIR}/my server",
+        ] {
+            let spec = parse(&format!("command = {command:?}"));
+            assert_eq!(text(&spec.launch.command), command);
+        }
+    }
+
+    #[test]
+    fn defaults_hold_where_a_server_says_nothing() {
+        let daemon = parse_mcpd(concat!(
+            "path = \"/usr/bin:~/bin\"\n",
+            "memory_limit = \"1GiB\"\n",
+            "[defaults]\n",
+            "cwd = \"shared\"\n",
+            "stop_timeout = \"9s\"\n",
+            "restart = \"no\"\n",
+            "env = { A = \"default\", B = \"default\" }\n",
+            "tools = { deny = [\"x\"] }\n",
+        ))
+        .unwrap();
+        assert_eq!(daemon.config.path.as_deref(), Some("/usr/bin:/h/bin"));
+        assert_eq!(daemon.config.memory_limit_bytes, 1 << 30);
+        let text =
+            "command = \"x\"\nrestart = \"always\"\n[env]\nA = \"own\"\n[tools]\nallow = [\"y\"]";
+        let spec = parse_with(text, &daemon.defaults).unwrap();
+        assert_eq!(
+            (spec.policy.restart, spec.policy.stop_timeout.as_secs()),
+            (Restart::Always, 9)
+        );
+        let value = |name: &str| match &spec.launch.env[name] {
+            EnvValue::Text(value) => value.text().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            (value("A"), value("B")),
+            ("own".to_owned(), "default".to_owned())
+        );
+        assert_eq!(spec.policy.tools.deny, ["x"]);
+        // A path of `mcpd.toml` counts from its own folder.
+        assert_eq!(spec.launch.cwd.unwrap().origin().folder(), Path::new("/c"));
+    }
+
+    #[test]
+    fn mcpd_toml_may_name_folders_one_by_one() {
+        let daemon = parse_mcpd("path = [\"~/bin\", \"/usr/bin\"]").unwrap();
+        assert_eq!(daemon.config.path.as_deref(), Some("/h/bin:/usr/bin"));
+        assert_eq!(parse_mcpd("").unwrap(), DaemonFile::default());
+        assert_eq!(DaemonFile::default().config.memory_limit_bytes, 512 << 20);
+    }
+
+    #[test]
+    fn all_that_is_wrong_with_mcpd_toml_is_told() {
+        let text = concat!(
+            "memory_limit = \"1KiB\"\n",
+            "path = 5\n",
+            "restart = \"no\"\n",
+            "memory = 1\n",
+            "[defaults]\n",
+            "start = \"boot\"\n",
+            "stop_timout = \"1s\"\n",
+            "[defaults.env]\n",
+            "A = 1\n",
+        );
+        insta::assert_snapshot!(shown(parse_mcpd(text).unwrap_err()), @r##"
+        /c/mcpd.toml:1:16: error: `memory_limit` must be between 1MiB and 64GiB
+          |
+        1 | memory_limit = "1KiB"
+          |                ^^^^^^
+        /c/mcpd.toml:2:8: error: `path` must be a string such as "/usr/local/bin:/usr/bin" or an array of folders, not an integer
+          |
+        2 | path = 5
+          |        ^
+        /c/mcpd.toml:3:1: error: unknown key `restart`
+          |
+        3 | restart = "no"
+          | ^^^^^^^
+          = `restart` is a server's; for all servers it goes under `[defaults]`
+        /c/mcpd.toml:4:1: error: unknown key `memory`
+          |
+        4 | memory = 1
+          | ^^^^^^
+          = did you mean `memory_limit`?
+        /c/mcpd.toml:6:1: error: `defaults.start` is not available in this version of mcpd
+          |
+        6 | start = "boot"
+          | ^^^^^
+        /c/mcpd.toml:7:1: error: unknown key `defaults.stop_timout`
+          |
+        7 | stop_timout = "1s"
+          | ^^^^^^^^^^^
+          = did you mean `stop_timeout`?
+        /c/mcpd.toml:9:5: error: `defaults.env.A` must be a string, not an integer
+          |
+        9 | A =‹…›
+          |    ^^^
+          = put it in quotes: every value of an environment is text
+        "##);
+    }
+
+    #[test]
+    fn a_finding_has_a_form_for_programs() {
+        let error = parse_with("comand = \"x\"", &Draft::default())
+            .unwrap_err()
+            .remove(0);
+        assert_eq!(error.severity, Severity::Error);
+        assert_eq!(
+            error.to_line(),
+            "/c/servers.d/x.toml:1:1: unknown key `comand`"
+        );
+        assert_eq!(
+            serde_json::to_string(&error).unwrap(),
+            concat!(
+                r#"{"severity":"error","code":"unknown-key","file":"/c/servers.d/x.toml","line":1,"column":1,"#,
+                r#""key":"comand","message":"unknown key `comand`","#,
+                r#""source":{"text":"comand = \"x\"","mark_start":0,"mark_len":6},"hint":"did you mean `command`?"}"#,
+            )
+        );
+    }
+
+    #[test]
+    fn unknown_keys_come_with_the_key_that_was_meant() {
+        let text = concat!(
+            "comand = \"python3\"\n",
+            "workingDirectory = \".\"\n",
+            "zzz = 1\n",
+            "url = \"http://x\"\n",
+            "[tools]\n",
+            "alow = [\"a\"]\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:1: error: unknown key `comand`
+          |
+        1 | comand = "python3"
+          | ^^^^^^
+          = did you mean `command`?
+        /c/servers.d/x.toml:2:1: error: unknown key `workingDirectory`
+          |
+        2 | workingDirectory = "."
+          | ^^^^^^^^^^^^^^^^
+          = did you mean `cwd`?
+        /c/servers.d/x.toml:3:1: error: unknown key `zzz`
+          |
+        3 | zzz = 1
+          | ^^^
+        /c/servers.d/x.toml:4:1: error: unknown key `url`
+          |
+        4 | url = "http://x"
+          | ^^^
+          = mcpd runs local servers over stdin and stdout; there is no transport to choose
+        /c/servers.d/x.toml:6:1: error: unknown key `tools.alow`
+          |
+        6 | alow = ["a"]
+          | ^^^^
+          = did you mean `allow`?
+        "##);
+    }
+
+    #[test]
+    fn a_missing_command_is_named() {
+        let text = "args = [\"x\"]\n";
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:1: error: `command` is missing
+          = write command = "PROGRAM"
+        "##);
+    }
+
+    #[test]
+    fn an_empty_file_is_told_as_such() {
+        let text = "";
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:1: error: the file is empty: `command` is missing
+          = write command = "PROGRAM"
+        "##);
+    }
+
+    #[test]
+    fn strings_are_told_from_other_types() {
+        let text = concat!(
+            "command = 1\n",
+            "cwd = true\n",
+            "description = [\"x\"]\n",
+            "env_file = 1.5\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:11: error: `command` must be a string, not an integer
+          |
+        1 | command = 1
+          |           ^
+          = put it in quotes
+        /c/servers.d/x.toml:2:7: error: `cwd` must be a string, not a boolean
+          |
+        2 | cwd = true
+          |       ^^^^
+          = put it in quotes
+        /c/servers.d/x.toml:3:15: error: `description` must be a string, not an array
+          |
+        3 | description = ["x"]
+          |               ^^^^^
+        /c/servers.d/x.toml:4:12: error: `env_file` must be a string, not a float
+          |
+        4 | env_file = 1.5
+          |            ^^^
+          = put it in quotes
+        "##);
+    }
+
+    #[test]
+    fn arrays_are_told_from_other_types() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "args = \"a b\"\n",
+            "pass_env = [\"A\", 5]\n",
+            "path = { a = 1 }\n",
+            "[tools]\n",
+            "allow = \"a\"\n",
+            "deny = [1979-05-27]\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:8: error: `args` must be an array of strings, not a string
+          |
+        2 | args = "a b"
+          |        ^^^^^
+          = write args = ["a", "b"]
+        /c/servers.d/x.toml:3:18: error: `pass_env[1]` must be a string, not an integer
+          |
+        3 | pass_env = ["A", 5]
+          |                  ^
+          = put it in quotes
+        /c/servers.d/x.toml:4:8: error: `path` must be an array of strings, not a table
+          |
+        4 | path = { a = 1 }
+          |        ^^^^^^^^^
+        /c/servers.d/x.toml:6:9: error: `tools.allow` must be an array of strings, not a string
+          |
+        6 | allow = "a"
+          |         ^^^
+          = write allow = ["a"]
+        /c/servers.d/x.toml:7:9: error: `tools.deny[0]` must be a string, not a date
+          |
+        7 | deny = [1979-05-27]
+          |         ^^^^^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn tables_are_told_from_other_types() {
+        let text = concat!("command = \"x\"\n", "env = [\"A=1\"]\n", "tools = \"a\"\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:7: error: `env` must be a table, not an array
+          |
+        2 | env =‹…›
+          |      ^^^
+        /c/servers.d/x.toml:3:9: error: `tools` must be a table, not a string
+          |
+        3 | tools = "a"
+          |         ^^^
+        "##);
+    }
+
+    #[test]
+    fn switches_and_numbers_are_told_from_other_types() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "enabled = \"true\"\n",
+            "inherit_env = 1\n",
+            "proxy_env = \"no\"\n",
+            "max_calls = \"4\"\n",
+            "start_limit = 1.5\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:11: error: `enabled` must be true or false, not a string
+          |
+        2 | enabled = "true"
+          |           ^^^^^^
+          = write true without quotes
+        /c/servers.d/x.toml:3:15: error: `inherit_env` must be true or false, not an integer
+          |
+        3 | inherit_env = 1
+          |               ^
+        /c/servers.d/x.toml:4:13: error: `proxy_env` must be true or false, not a string
+          |
+        4 | proxy_env = "no"
+          |             ^^^^
+        /c/servers.d/x.toml:5:13: error: `max_calls` must be an integer, not a string
+          |
+        5 | max_calls = "4"
+          |             ^^^
+        /c/servers.d/x.toml:6:15: error: `start_limit` must be an integer, not a float
+          |
+        6 | start_limit = 1.5
+          |               ^^^
+        "##);
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        let text = concat!("command = \"x\"\n", "max_calls = 0\n", "start_limit = -1\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:13: error: `max_calls` must be between 1 and 1000000
+          |
+        2 | max_calls = 0
+          |             ^
+        /c/servers.d/x.toml:3:15: error: `start_limit` must be between 1 and 1000000
+          |
+        3 | start_limit = -1
+          |               ^^
+        "##);
+    }
+
+    #[test]
+    fn durations_carry_units_and_bounds() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "start_timeout = 90\n",
+            "stop_timeout = \"90\"\n",
+            "drain_timeout = \"2 weeks\"\n",
+            "request_timeout = \"0s\"\n",
+            "stable_after = \"soon\"\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:17: error: `start_timeout` must be a duration in quotes, such as "90s", not an integer
+          |
+        2 | start_timeout = 90
+          |                 ^^
+        /c/servers.d/x.toml:3:16: error: `stop_timeout` has no unit; write a duration such as "90s"
+          |
+        3 | stop_timeout = "90"
+          |                ^^^^
+        /c/servers.d/x.toml:4:17: error: `drain_timeout` has the unknown unit `weeks`; write a duration such as "90s"
+          |
+        4 | drain_timeout = "2 weeks"
+          |                 ^^^^^^^^^
+        /c/servers.d/x.toml:5:19: error: `request_timeout` must be longer than zero
+          |
+        5 | request_timeout = "0s"
+          |                   ^^^^
+        /c/servers.d/x.toml:6:16: error: `stable_after` does not begin with a number; write a duration such as "90s"
+          |
+        6 | stable_after = "soon"
+          |                ^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn sizes_carry_units_and_bounds() {
+        let text = concat!("command = \"x\"\n", "message_limit = \"2GiB\"\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:17: error: `message_limit` must be between 1KiB and 1GiB
+          |
+        2 | message_limit = "2GiB"
+          |                 ^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn a_size_has_a_known_unit() {
+        let text = concat!("command = \"x\"\n", "message_limit = \"64mb\"\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:17: error: `message_limit` has the unknown unit `mb`; write a size such as "64MiB"
+          |
+        2 | message_limit = "64mb"
+          |                 ^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn restart_is_one_of_three() {
+        let text = concat!("command = \"x\"\n", "restart = \"on_failure\"\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:11: error: `restart` must be "always", "on-failure" or "no", not "on_failure"
+          |
+        2 | restart = "on_failure"
+          |           ^^^^^^^^^^^^
+          = did you mean "on-failure"?
+        "##);
+    }
+
+    #[test]
+    fn restart_is_a_string() {
+        let text = concat!("command = \"x\"\n", "restart = false\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:11: error: `restart` must be "always", "on-failure" or "no", not a boolean
+          |
+        2 | restart = false
+          |           ^^^^^
+        "##);
+    }
+
+    #[test]
+    fn empty_values_are_named() {
+        let text = concat!(
+            "command = \" \"\n",
+            "cwd = \"\"\n",
+            "stop_command = []\n",
+            "pass_env = [\"\"]\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:11: error: `command` is empty
+          |
+        1 | command = " "
+          |           ^^^
+        /c/servers.d/x.toml:2:7: error: `cwd` is empty
+          |
+        2 | cwd = ""
+          |       ^^
+        /c/servers.d/x.toml:3:16: error: `stop_command` is empty
+          |
+        3 | stop_command = []
+          |                ^^
+        /c/servers.d/x.toml:4:13: error: `pass_env[0]` is empty
+          |
+        4 | pass_env = [""]
+          |             ^^
+        "##);
+    }
+
+    #[test]
+    fn a_command_of_several_words_comes_with_lines_to_paste() {
+        let text = concat!(
+            "command = \"npx -y '@scope/a b' --token abc\"\n",
+            "args = [\"last\"]\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:11: error: `command` holds several words, and no file has this name
+          |
+        1 | command = "npx -y '@scope/a b' --token ‹…›"
+          |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          = write
+            command = "npx"
+            args = ["-y", "@scope/a b", "--token", "‹…›", "last"]
+        "##);
+    }
+
+    #[test]
+    fn a_command_that_is_an_array_comes_with_lines_to_paste() {
+        let text = "command = [\"npx\", \"-y\", \"server\"]\n";
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:11: error: `command` must be a string, not an array
+          |
+        1 | command = ["npx", "-y", "server"]
+          |           ^^^^^^^^^^^^^^^^^^^^^^^
+          = write
+            command = "npx"
+            args = ["-y", "server"]
+        "##);
+    }
+
+    #[test]
+    fn values_of_env_are_text_and_never_shown() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "[env]\n",
+            "COUNT = 8\n",
+            "LIST = [\"s3cr3t-value\"]\n",
+            "OPEN = s3cr3t-value\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:3:9: error: `env.COUNT` must be a string, not an integer
+          |
+        3 | COUNT =‹…›
+          |        ^^^
+          = put it in quotes: every value of an environment is text
+        /c/servers.d/x.toml:4:8: error: `env.LIST` must be a string, { file = … } or { command = … }, not an array
+          |
+        4 | LIST =‹…›
+          |       ^^^
+        /c/servers.d/x.toml:5:8: error: not valid TOML: a string must be in quotes
+          |
+        5 | OPEN =‹…›
+          |       ^^^
+        "##);
+    }
+
+    #[test]
+    fn values_of_env_have_one_source() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "[env]\n",
+            "A = { file = \"a\", command = [\"b\"] }\n",
+            "B = {}\n",
+            "C = { fil = \"c\" }\n",
+            "D = { file = 1 }\n",
+            "E = { command = \"pass show db\" }\n",
+            "F = { command = [] }\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:3:5: error: `env.A` needs either `file` or `command`
+          |
+        3 | A =‹…›
+          |    ^^^
+        /c/servers.d/x.toml:4:5: error: `env.B` needs either `file` or `command`
+          |
+        4 | B =‹…›
+          |    ^^^
+        /c/servers.d/x.toml:5:7: error: unknown key `env.C.fil`
+          |
+        5 | C =‹…›
+          |    ^^^
+          = did you mean `file`?
+        /c/servers.d/x.toml:6:14: error: `env.D.file` must be a string, not an integer
+          |
+        6 | D =‹…›
+          |    ^^^
+          = put it in quotes
+        /c/servers.d/x.toml:7:17: error: `env.E.command` must be an array of strings, not a string
+          |
+        7 | E =‹…›
+          |    ^^^
+          = write command = ["PROGRAM", "ARGUMENT"]
+        /c/servers.d/x.toml:8:17: error: `env.F.command` is empty
+          |
+        8 | F =‹…›
+          |    ^^^
+        "##);
+    }
+
+    #[test]
+    fn names_of_variables_are_checked() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "pass_env = [\"A=b\", \"NOTIFY_SOCKET\"]\n",
+            "[env]\n",
+            "MCPD_INSTANCE = \"x\"\n",
+            "\"\" = \"y\"\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:13: error: `pass_env[0]` is no name for a variable
+          |
+        2 | pass_env = ["A=b", "NOTIFY_SOCKET"]
+          |             ^^^^^
+          = only the name: "A"
+        /c/servers.d/x.toml:2:20: error: `NOTIFY_SOCKET` is never given to a server
+          |
+        2 | pass_env = ["A=b", "NOTIFY_SOCKET"]
+          |                    ^^^^^^^^^^^^^^^
+          = it belongs to what started the daemon, or to mcpd itself
+        /c/servers.d/x.toml:4:1: error: `MCPD_INSTANCE` is never given to a server
+          |
+        4 | MCPD_INSTANCE =‹…›
+          | ^^^^^^^^^^^^^
+          = it belongs to what started the daemon, or to mcpd itself
+        /c/servers.d/x.toml:5:1: error: `env.""` is no name for a variable
+          |
+        5 | "" =‹…›
+          | ^^
+        "##);
+    }
+
+    #[test]
+    fn keys_of_later_versions_are_refused_by_name() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "start = \"demand\"\n",
+            "idle_stop = \"5m\"\n",
+            "sharing = \"per-host\"\n",
+            "interactive = true\n",
+            "protocol = \"modern\"\n",
+            "reload_drain_timeout = \"30s\"\n",
+            "watchdog = \"1m\"\n",
+            "allow_mcpd = true\n",
+            "[env]\n",
+            "T = { credential = \"t\" }\n",
+            "[limits]\n",
+            "memory = \"1GiB\"\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:1: error: `start` is not available in this version of mcpd
+          |
+        2 | start = "demand"
+          | ^^^^^
+        /c/servers.d/x.toml:3:1: error: `idle_stop` is not available in this version of mcpd
+          |
+        3 | idle_stop = "5m"
+          | ^^^^^^^^^
+        /c/servers.d/x.toml:4:1: error: `sharing` is not available in this version of mcpd
+          |
+        4 | sharing = "per-host"
+          | ^^^^^^^
+        /c/servers.d/x.toml:5:1: error: `interactive` is not available in this version of mcpd
+          |
+        5 | interactive = true
+          | ^^^^^^^^^^^
+        /c/servers.d/x.toml:6:1: error: `protocol` is not available in this version of mcpd
+          |
+        6 | protocol = "modern"
+          | ^^^^^^^^
+        /c/servers.d/x.toml:7:1: error: `reload_drain_timeout` is not available in this version of mcpd
+          |
+        7 | reload_drain_timeout = "30s"
+          | ^^^^^^^^^^^^^^^^^^^^
+        /c/servers.d/x.toml:8:1: error: `watchdog` is not available in this version of mcpd
+          |
+        8 | watchdog = "1m"
+          | ^^^^^^^^
+        /c/servers.d/x.toml:9:1: error: `allow_mcpd` is not available in this version of mcpd
+          |
+        9 | allow_mcpd = true
+          | ^^^^^^^^^^
+        /c/servers.d/x.toml:11:7: error: `credential` of `env.T` is not available in this version of mcpd
+           |
+        11 | T =‹…›
+           |    ^^^
+        /c/servers.d/x.toml:12:2: error: `limits` is not available in this version of mcpd
+           |
+        12 | [limits]
+           |  ^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn variables_are_checked_with_their_place() {
+        let text = concat!(
+            "command = \"${\"\n",
+            "args = [\"a ${B\", \"${env:HOME}\", \"${}\", \"${A:-${B}}\", \"\\\"${C\"]\n",
+            "[env]\n",
+            "A = \"${x y}\"\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:12: error: `${` without `}` in `command`
+          |
+        1 | command = "${"
+          |            ^^
+          = write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`
+        /c/servers.d/x.toml:2:12: error: `${` without `}` in `args[0]`
+          |
+        2 | args = ["a ${B", "${env:HOME}", "${}", "${A:-${B}}", "\"${C"]
+          |            ^^^
+          = write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`
+        /c/servers.d/x.toml:2:19: error: `${env:HOME}` is not a form that mcpd knows in `args[1]`
+          |
+        2 | args = ["a ${B", "${env:HOME}", "${}", "${A:-${B}}", "\"${C"]
+          |                   ^^^^^^^^^^^
+          = write `${HOME}`, or `$${` for a literal `${`
+        /c/servers.d/x.toml:2:34: error: `${}` names no variable in `args[2]`
+          |
+        2 | args = ["a ${B", "${env:HOME}", "${}", "${A:-${B}}", "\"${C"]
+          |                                  ^^^
+          = write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`
+        /c/servers.d/x.toml:2:41: error: a default may not hold another `${` in `args[3]`
+          |
+        2 | args = ["a ${B", "${env:HOME}", "${}", "${A:-${B}}", "\"${C"]
+          |                                         ^^^^^^^^^
+          = write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`
+        /c/servers.d/x.toml:2:54: error: `${` without `}` in `args[4]`
+          |
+        2 | args = ["a ${B", "${env:HOME}", "${}", "${A:-${B}}", "\"${C"]
+          |                                                      ^^^^^^^
+          = write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`
+        /c/servers.d/x.toml:4:6: error: `${}` names no variable in `env.A`
+          |
+        4 | A =‹…›
+          |    ^^^
+          = write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`
+        "##);
+    }
+
+    #[test]
+    fn a_nul_is_refused() {
+        let text = concat!("command = \"a\\u0000b\"\n", "args = [\"a\\u0000\"]\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:11: error: `command` holds a NUL character
+          |
+        1 | command = "a\u0000b"
+          |           ^^^^^^^^^^
+        /c/servers.d/x.toml:2:9: error: `args[0]` holds a NUL character
+          |
+        2 | args = ["a\u0000"]
+          |         ^^^^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn a_folder_of_path_holds_no_colon() {
+        let text = concat!("command = \"x\"\n", "path = [\"/a:/b\"]\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:9: error: `path[0]` holds a colon
+          |
+        2 | path = ["/a:/b"]
+          |         ^^^^^^^
+          = write one folder an element: "/a", "/b"
+        "##);
+    }
+
+    #[test]
+    fn keys_that_stand_twice_are_named_with_both_lines() {
+        let text = concat!(
+            "command = \"a\"\n",
+            "command = \"b\"\n",
+            "[env]\n",
+            "A = \"1\"\n",
+            "A = \"2\"\n",
+            "[env]\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:1: error: `command` stands twice
+          |
+        2 | command = "b"
+          | ^^^^^^^
+          = it is on line 1 already
+        /c/servers.d/x.toml:5:1: error: `A` stands twice
+          |
+        5 | A =‹…›
+          | ^
+          = it is on line 4 already
+        /c/servers.d/x.toml:6:2: error: `env` stands twice
+          |
+        6 | [env]
+          |  ^^^
+          = it is on line 3 already
+        "##);
+    }
+
+    #[test]
+    fn text_that_is_not_toml_is_named_with_its_place() {
+        let text = concat!(
+            "command = python3\n",
+            "args = [\"a\" \"b\"]\n",
+            "cwd = \"open\n",
+            "enabled = maybe\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:11: error: not valid TOML: a string must be in quotes
+          |
+        1 | command = python3
+          |           ^^^^^^^
+        /c/servers.d/x.toml:2:13: error: not valid TOML: missing comma between array elements, expected `,`
+          |
+        2 | args = ["a" "b"]
+          |             ^
+        /c/servers.d/x.toml:3:12: error: not valid TOML: invalid basic string, expected `"`
+          |
+        3 | cwd = "open
+          |            ^
+        /c/servers.d/x.toml:4:11: error: not valid TOML: a string must be in quotes
+          |
+        4 | enabled = maybe
+          |           ^^^^^
+        "##);
+    }
+
+    #[test]
+    fn a_lone_carriage_return_is_named() {
+        let text = "command = \"x\r\"\n";
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:13: error: not valid TOML: invalid basic string, expected non-double-quote visible characters, `\`
+          |
+        1 | command = "x�"
+          |             ^
+        "##);
+    }
+
+    #[test]
+    fn json_is_told_from_toml() {
+        let text = "{ \"command\": \"x\" }\n";
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:1: error: not valid TOML: invalid key-value pair, expected key
+          |
+        1 | { "command": "x" }
+          | ^
+          = this looks like JSON; write KEY = VALUE lines
+        "##);
+    }
+
+    #[test]
+    fn keys_with_a_header_before_them_keep_their_path() {
+        let text = concat!(
+            "\"a b\" = 1\n",
+            "command = \"x\"\n",
+            "[tools]\n",
+            "\"c.d\" = 1\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:1: error: unknown key `"a b"`
+          |
+        1 | "a b" = 1
+          | ^^^^^
+        /c/servers.d/x.toml:4:1: error: unknown key `tools."c.d"`
+          |
+        4 | "c.d" = 1
+          | ^^^^^
+        "##);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "\\PC{0,200}") {
+            drop(parse_with(&text, &Draft::default()));
+            drop(parse_mcpd(&text));
+        }
+
+        #[test]
+        fn any_shuffle_of_toml_is_answered(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "command", "args", "env", "tools", "[env]", "[", "]", "=", "\"", "'", "\"\"\"", "{", "}", ",", ".",
+                    "\n", "\r\n", "\t", " ", "# ", "${A}", "${", "5", "true", "\"x\"", "[\"x\"]", "file", "\u{feff}",
+                    "é", "\0", "defaults", "path", "1979-05-27",
+                ]),
+                0..40,
+            )
+        ) {
+            let text = pieces.concat();
+            for error in parse_with(&text, &Draft::default()).err().into_iter().flatten() {
+                prop_assert!(!error.to_string().is_empty());
+            }
+            drop(parse_mcpd(&text));
+        }
+
+        #[test]
+        fn no_value_of_env_is_ever_shown(
+            before in "[a-z =\"\n]{0,20}",
+            value in "(\"|'|\"\"\")?hunter2hunter2(\"|'|\"\"\"|\\$\\{)?",
+            after in "[a-z =\"\n\\]]{0,20}",
+        ) {
+            let text = format!("command = 1\n{before}\n[env]\nA = {value}\n{after}");
+            let shown = errors(&text);
+            prop_assert!(!shown.contains("hunter2"), "{shown}");
+        }
     }
 }

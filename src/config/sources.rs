@@ -121,7 +121,7 @@ pub async fn prepare_launch(
 }
 
 /// `bytes` without the one newline at their end.
-pub(super) fn cut_newline(mut bytes: Vec<u8>) -> Vec<u8> {
+pub fn cut_newline(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
         if bytes.last() == Some(&b'\r') {

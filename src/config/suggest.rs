@@ -56,7 +56,20 @@ pub(super) fn hint_for_key(key: &str, known: &[&str]) -> Option<String> {
             None => format!("did you mean {instead}?"),
         });
     }
-    nearest(key, known).map(|key| format!("did you mean `{key}`?"))
+    nearest(key, known)
+        .or_else(|| the_longer(key, known))
+        .map(|key| format!("did you mean `{key}`?"))
+}
+
+/// The only key that begins with the whole word `key`.
+fn the_longer<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let begins = |known: &&&str| {
+        known
+            .strip_prefix(key)
+            .is_some_and(|rest| rest.starts_with('_'))
+    };
+    let mut longer = known.iter().filter(begins);
+    longer.next().filter(|_| longer.next().is_none()).copied()
 }
 
 /// The nearest of `known`, if it is near: a third of it may differ.
@@ -117,6 +130,7 @@ mod tests {
             "url",
             Some("mcpd runs local servers over stdin and stdout; there is no transport to choose"),
         );
+        check("start", Some("did you mean `start_timeout`?"));
         check("zzz", None);
         check("", None);
         check(&"x".repeat(10_000), None);

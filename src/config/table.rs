@@ -9,8 +9,9 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::arg_secrets::mask_arguments;
 use super::diagnostics::{Code, Diagnostic, SourceText};
-use super::expand::{Origin, Template};
+use super::expand::{Origin, Template, TemplateFault};
 use super::units::{UnitError, parse_duration, parse_size};
 
 /// A value with its place in the text.
@@ -104,7 +105,12 @@ impl<'s> Reader<'s> {
         let Some(array) = value.get_ref().as_array() else {
             self.wrong_type(key, value, "an array of strings");
             if let Some(text) = value.get_ref().as_str() {
-                self.hint(format!("write {key} = [{}]", quoted_words(text)));
+                let name = key.rsplit('.').next().unwrap_or(key);
+                self.hint(match key.contains("env.") {
+                    // What stands below `env` is not repeated.
+                    true => format!("write {name} = [\"PROGRAM\", \"ARGUMENT\"]"),
+                    false => format!("write {name} = [{}]", quoted_words(text)),
+                });
             }
             return None;
         };
@@ -157,8 +163,13 @@ impl<'s> Reader<'s> {
             Ok(template) => Some(template),
             Err(error) => {
                 let span = self.span_within(value, text, error.span.clone());
-                self.error(Code::Value, span, key, format!("{error} in `{key}`"));
-                self.hint(error.fault.hint());
+                // What stands below `env` is not repeated.
+                let fault = match error.fault {
+                    TemplateFault::UnknownForm(_) if key.contains("env.") => TemplateFault::Empty,
+                    fault => fault,
+                };
+                self.error(Code::Value, span, key, format!("{fault} in `{key}`"));
+                self.hint(fault.hint());
                 None
             }
         }
@@ -287,9 +298,14 @@ pub(super) fn quoted_words(text: &str) -> String {
     quoted(&split_words(text))
 }
 
-/// Words as a TOML array without its brackets.
+/// Words as a TOML array without its brackets, for a line to paste; literal secrets are masked.
 pub(super) fn quoted<W: AsRef<str>>(words: &[W]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| quote(word.as_ref())).collect();
+    // A program stands first; none of these is it.
+    let words: Vec<&str> = std::iter::once("")
+        .chain(words.iter().map(AsRef::as_ref))
+        .collect();
+    let shown = mask_arguments(&words).into_iter().skip(1);
+    let quoted: Vec<String> = shown.map(|word| quote(&word)).collect();
     quoted.join(", ")
 }
 

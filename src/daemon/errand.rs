@@ -48,6 +48,8 @@ pub(crate) enum ErrandError {
     TimedOut(Duration),
     #[error("it printed more than {} KiB", OUTPUT_LIMIT_BYTES >> 10)]
     TooMuch,
+    #[error("it printed nothing")]
+    Nothing,
     #[error("its output cannot be read")]
     Output(#[source] io::Error),
 }

@@ -10,13 +10,12 @@ use std::time::Duration;
 use crate::config::diagnostics::{Code, Diagnostic};
 use crate::config::environment::Environment;
 use crate::config::redact::Redactor;
-use crate::config::resolve::{Program, ResolvedLaunch, ShownLaunch};
-use crate::config::sources::prepare_launch;
+use crate::config::resolve::{Program, ResolvedLaunch, ShownLaunch, resolve};
 use crate::config::spec::ServerSpec;
 use crate::ids::Generation;
 use crate::supervise::{LaunchPlan, SpawnFailure, Stage, inspect};
 
-use super::clock;
+use super::command_values::read_sources;
 use super::errand::Errand;
 use super::shared::Shared;
 
@@ -62,9 +61,10 @@ pub(crate) async fn prepare(
     shared: &Shared,
     generation: Generation,
 ) -> Result<(LaunchPlan, Prepared), SpawnFailure> {
-    let launch = prepare_launch(spec, &shared.base, &shared.command_values, clock::now())
+    let sources = read_sources(spec, shared)
         .await
         .map_err(|errors| refused(&errors))?;
+    let launch = resolve(spec, &shared.base, &sources).map_err(|errors| refused(&errors))?;
     let (executed, shown) = program(&launch)?;
     let plan = LaunchPlan {
         program: executed,

@@ -5,6 +5,7 @@
 //! and looks at `/proc`, none of which may hold up a message.
 
 mod clock;
+mod command_values;
 mod errand;
 mod facts;
 mod hangup;
@@ -34,7 +35,6 @@ use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::config::command_value::CommandValues;
 use crate::config::dirs::{self, DirectoryError};
 use crate::config::environment::{Base, Environment, User};
 use crate::config::hash_key::load_hash_key;
@@ -44,6 +44,7 @@ use crate::session::Pool;
 use crate::supervise::reap::become_subreaper;
 use crate::supervise::spawn::Spawner;
 
+use command_values::CommandValues;
 use facts::DaemonFacts;
 use log::Logs;
 use registry::{Event, Registry};

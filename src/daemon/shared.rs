@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-use crate::config::command_value::CommandValues;
 use crate::config::environment::Base;
 use crate::config::fingerprint::HashKey;
 use crate::ids::{Generation, HostKey};
 use crate::session::Pool;
 use crate::supervise::Launcher;
 
+use super::command_values::CommandValues;
 use super::log::Logs;
 use super::registry;
 

@@ -61,7 +61,8 @@ pub enum CaptureError {
 }
 
 /// Runs `plan` with an empty stdin for at most `limit`; keeps at most `output_limit_bytes` of each
-/// stream and reads on past that.
+/// stream and reads on past that. The plan must have a tag of its own: whoever carries it is ended
+/// with the command.
 ///
 /// # Errors
 /// It cannot be started, does not end in time, or its output cannot be read.

@@ -41,7 +41,7 @@ pub enum GroupSignal {
 pub(super) struct Group {
     leader: Leader,
     pidfd: Arc<OwnedFd>,
-    /// `NAME=VALUE` as it stands in the environment.
+    /// `NAME=VALUE` as it stands in the environment; empty for a run without a tag.
     tag: Vec<u8>,
     nursery: Arc<Nursery>,
     way: GroupSignal,
@@ -59,7 +59,10 @@ impl Group {
         Self {
             leader,
             pidfd,
-            tag: format!("{TAG_NAME}={tag}").into_bytes(),
+            tag: match tag {
+                "" => Vec::new(),
+                tag => format!("{TAG_NAME}={tag}").into_bytes(),
+            },
             nursery,
             way,
             reaped: Mutex::new(false),
@@ -107,7 +110,7 @@ impl Group {
     fn scan(&self) -> io::Result<Vec<u32>> {
         let all = read_all()?;
         Ok(members_of(self.leader, &all, std::process::id(), |pid| {
-            has_variable(pid, &self.tag)
+            !self.tag.is_empty() && has_variable(pid, &self.tag)
         }))
     }
 

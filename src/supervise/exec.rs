@@ -105,11 +105,9 @@ fn raise_oom_score() {
 /// # Errors
 /// Something holds a NUL byte, which no argument, variable or path can (`execve(2)`).
 pub(super) fn encode(plan: &LaunchPlan) -> Result<Vec<u8>, SpawnFailure> {
-    let mut tag = OsString::from(TAG_NAME);
-    tag.push("=");
-    tag.push(&plan.tag);
     // First, where a look at the environment of a foreign process finds it soonest.
-    let mut env = vec![tag];
+    let tag = (!plan.tag.is_empty()).then(|| OsString::from(format!("{TAG_NAME}={}", plan.tag)));
+    let mut env = Vec::from_iter(tag);
     for (name, value) in &plan.env {
         if name != TAG_NAME {
             env.push([name.as_os_str(), value].join(OsStr::new("=")));

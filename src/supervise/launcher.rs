@@ -36,6 +36,7 @@ pub struct LaunchPlan {
     /// The umask that the daemon was started with.
     pub umask: u32,
     /// `UUID/SERVER/GENERATION`, the value of [`TAG_NAME`], put first into the environment.
+    /// Empty for a run whose descendants are not all to be found again.
     pub tag: String,
 }
 

@@ -29,6 +29,9 @@ pub mod reap;
 pub mod spawn;
 mod sys;
 
+#[cfg(test)]
+mod process_tests;
+
 pub use child::GroupSignal;
 pub use failure::{FailureKind, SpawnFailure, Stage};
 pub use launcher::{Child, LaunchPlan, Launcher, ProcessGroup};

@@ -21,6 +21,7 @@ pub(super) struct Run {
     pub(super) ready_at: Option<Moment>,
     pub(super) exit: Option<(ExitStatus, Moment)>,
     pub(super) stdout_closed_at: Option<Moment>,
+    pub(super) stdin_broken_at: Option<Moment>,
     /// `ChildGone` was told.
     pub(super) told_gone: bool,
     /// The proof was given and the leader is reaped.
@@ -48,6 +49,7 @@ impl Run {
             ready_at: None,
             exit: None,
             stdout_closed_at: None,
+            stdin_broken_at: None,
             told_gone: false,
             emptied: false,
             verdict: None,

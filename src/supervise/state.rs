@@ -199,9 +199,8 @@ impl fmt::Display for ExitStatus {
                 core_dumped,
             } => {
                 write!(out, "ended by signal {number}")?;
-                match signal_name(*number) {
-                    Some(name) => write!(out, " ({name})")?,
-                    None => {}
+                if let Some(name) = signal_name(*number) {
+                    write!(out, " ({name})")?;
                 }
                 if *core_dumped {
                     out.write_str(", core dumped")?;
@@ -361,6 +360,8 @@ pub enum Event {
     },
     /// End of the child's stdout, everything before it handed over.
     StdoutClosed { generation: Generation },
+    /// A write to the child's stdin failed: it reads no more.
+    StdinBroken { generation: Generation },
     /// The leader ended and is not reaped.
     Exited {
         generation: Generation,

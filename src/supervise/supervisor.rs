@@ -7,6 +7,10 @@
 
 mod orders;
 mod progress;
+#[cfg(test)]
+mod sequence_tests;
+#[cfg(test)]
+mod transition_tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -141,6 +145,9 @@ impl Supervisor {
             }),
             Event::StdoutClosed { generation } => self.if_living(generation, |this| {
                 this.stdout_closed(now);
+            }),
+            Event::StdinBroken { generation } => self.if_living(generation, |this| {
+                this.stdin_broken(now);
             }),
             Event::Exited { generation, status } => self.if_living(generation, |this| {
                 this.exited(status, now);

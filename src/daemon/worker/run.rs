@@ -251,7 +251,7 @@ impl Worker {
             &self.instance,
             &format!("cannot write to its stdin: {error}"),
         );
-        self.tell(supervise::Event::StdoutClosed { generation }, now);
+        self.tell(supervise::Event::StdinBroken { generation }, now);
     }
 
     /// The handshake is done.

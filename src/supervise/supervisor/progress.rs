@@ -118,6 +118,14 @@ impl Supervisor {
         }
     }
 
+    /// It cannot be written to. Usually it is about to end, so that it is given as long as after
+    /// the end of its stdout; what it says meanwhile is heard.
+    pub(super) fn stdin_broken(&mut self, now: Moment) {
+        if let Some(run) = &mut self.run {
+            run.stdin_broken_at.get_or_insert(now);
+        }
+    }
+
     pub(super) fn exited(&mut self, status: ExitStatus, now: Moment) {
         let Some(run) = self.run.as_mut().filter(|run| run.exit.is_none()) else {
             return;
@@ -284,8 +292,9 @@ impl Supervisor {
     pub(super) fn pipe_deadline(&self) -> Option<Moment> {
         let run = self.run.as_ref().filter(|run| !run.told_gone)?;
         let after_exit = run.exit.map(|(_, at)| at + PIPE_GRACE);
-        let after_eof = run.stdout_closed_at.map(|at| at + EOF_GRACE);
-        earliest(after_exit, after_eof)
+        let closed_at = earliest(run.stdout_closed_at, run.stdin_broken_at);
+        let after_close = closed_at.map(|at| at + EOF_GRACE);
+        earliest(after_exit, after_close)
     }
 
     /// Does what is due first.
@@ -317,7 +326,14 @@ impl Supervisor {
             self.finish_if_proved(Cause::Deadline, now);
             return;
         }
-        let message = "closed its stdout and did not end".to_owned();
+        let stdout_closed = self
+            .run
+            .as_ref()
+            .is_some_and(|run| run.stdout_closed_at.is_some());
+        let message = match stdout_closed {
+            true => "closed its stdout and did not end".to_owned(),
+            false => "closed its stdin and did not end".to_owned(),
+        };
         self.in_teardown(Cause::StdoutClosed, now, Teardown::handle_drained);
         self.fail(RunResult::Protocol, message, Cause::StdoutClosed, now);
     }
