@@ -100,7 +100,7 @@ impl CommandValues {
             return Ok(output);
         }
         let run = Run::new(command, base)?;
-        let running = tokio::spawn(run.output());
+        let running = tokio::spawn(run.output(COMMAND_TIMEOUT));
         let output = running
             .await
             .unwrap_or_else(|_| Err(CommandValueError::Nothing(shown(command))))?;
@@ -175,12 +175,13 @@ impl Run {
         })
     }
 
-    /// Runs it to its end. Not to be dropped half way: it runs as a task of its own.
-    async fn output(self) -> Result<Vec<u8>, CommandValueError> {
+    /// Runs it to its end, or for as long as `limit`. Not to be dropped half way: it runs as a task of
+    /// its own.
+    async fn output(self, limit: Duration) -> Result<Vec<u8>, CommandValueError> {
         let (pid, stdout) = self.spawn().map_err(|errno| self.spawn_error(errno))?;
         // It ends with the command, which `end` sees to.
         let mut ended = tokio::task::spawn_blocking(move || wait(pid, WaitIdOptions::NOWAIT));
-        let read = tokio::time::timeout(COMMAND_TIMEOUT, self.read(stdout, &mut ended)).await;
+        let read = tokio::time::timeout(limit, self.read(stdout, &mut ended)).await;
         let status = end(pid).await;
         let output =
             read.unwrap_or_else(|_| Err(CommandValueError::TimedOut(self.shown.clone())))?;
@@ -238,10 +239,12 @@ impl Run {
             }
         }
         while output.len() <= OUTPUT_LIMIT_BYTES {
-            let Ok(len @ 1..) = stdout.try_read(&mut chunk) else {
-                return Ok(output);
-            };
-            output.extend_from_slice(&chunk[..len]);
+            // Asked of the kernel: the runtime may not have heard yet that there is something to read.
+            match rustix::io::read(&stdout, &mut chunk) {
+                Ok(len @ 1..) => output.extend_from_slice(&chunk[..len]),
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) => return Ok(output),
+            }
         }
         Err(CommandValueError::TooMuch(self.shown.clone()))
     }
@@ -321,4 +324,205 @@ pub fn find_program(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
 pub fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::environment::{Environment, User};
+    use rustix::event::{PollFd, PollFlags};
+    use rustix::process::PidfdFlags;
+
+    fn base() -> Base {
+        let user = User {
+            uid: 1,
+            name: "ada".into(),
+            home: "/".into(),
+            shell: "/bin/sh".into(),
+        };
+        let environment = [
+            ("PATH", "/usr/bin:/bin"),
+            ("DISPLAY", ":9"),
+            ("SECRET_A", "1"),
+        ];
+        Base::new(environment.into_iter().collect::<Environment>(), user, None)
+    }
+
+    fn command(argv: &[&str]) -> CommandValue {
+        CommandValue {
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            folder: Path::new("/").into(),
+        }
+    }
+
+    fn shell(script: &str) -> CommandValue {
+        command(&["sh", "-c", script])
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    /// What a command gives, in a runtime of its own.
+    fn run(command: &CommandValue) -> Result<String, String> {
+        let runtime = runtime();
+        let values = CommandValues::default();
+        let value = runtime.block_on(values.value(command, &base(), Moment::ZERO));
+        value
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+            .map_err(|error| error.to_string())
+    }
+
+    #[track_caller]
+    fn check(script: &str, expected: Result<&str, &str>) {
+        assert_eq!(
+            run(&shell(script)),
+            expected.map(str::to_owned).map_err(str::to_owned)
+        );
+    }
+
+    #[test]
+    fn output_is_the_value_without_its_last_newline() {
+        check("printf 'a\\nb\\n'", Ok("a\nb"));
+        check("printf 'a\\n\\n'", Ok("a\n"));
+        check("printf a", Ok("a"));
+        check("printf 'a\\r\\n'", Ok("a"));
+        check("head -c 60000 /dev/zero | tr '\\0' x | wc -c", Ok("60000"));
+    }
+
+    #[test]
+    fn it_sees_the_base_and_the_desktop_and_no_secret() {
+        check(
+            "printf '%s %s' \"$DISPLAY\" \"${SECRET_A-none}\"",
+            Ok(":9 none"),
+        );
+    }
+
+    #[test]
+    fn it_leads_a_session_of_its_own_and_reads_nothing() {
+        check(
+            "test \"$(ps -o sid= -p $$ | tr -d ' ')\" = $$ && cat && printf own",
+            Ok("own"),
+        );
+    }
+
+    #[test]
+    fn signals_are_as_a_new_process_expects_them() {
+        for field in ["SigIgn", "SigBlk"] {
+            let script = format!("sed -n 's/^{field}:\\t//p' /proc/self/status");
+            let set = u64::from_str_radix(&run(&shell(&script)).unwrap(), 16).unwrap();
+            // Signals 1 to 31; the C library keeps 32 and 33 to itself.
+            assert_eq!(set & 0x7fff_ffff, 0, "{field}");
+        }
+    }
+
+    #[test]
+    fn failures_are_told_apart_and_never_repeat_output() {
+        check(
+            "echo s3cr3t; echo s3cr3t >&2; exit 3",
+            Err("`sh` ended with exit code 3"),
+        );
+        check("echo s3cr3t; kill -9 $$", Err("`sh` was ended by signal 9"));
+        check("echo; exit 0", Err("`sh` printed nothing"));
+        check(
+            "head -c 70000 /dev/zero",
+            Err("`sh` printed more than 64 KiB"),
+        );
+        assert_eq!(
+            run(&command(&["no-such-program"])),
+            Err("`no-such-program` was not found on the PATH".to_owned())
+        );
+        assert_eq!(
+            run(&command(&["/etc/passwd"])),
+            Err("`/etc/passwd` could not be started: EACCES: Permission denied".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_it_leaves_behind_neither_holds_up_nor_lives_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; printf done", file.display());
+        check(&script, Ok("done"));
+        let pid: i32 = std::fs::read_to_string(&file)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        // It was killed before the value was given; that it is gone may take a moment.
+        let pid = Pid::from_raw(pid).unwrap();
+        let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
+            return;
+        };
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        let deadline = rustix::event::Timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        assert_eq!(rustix::event::poll(&mut ended, Some(&deadline)), Ok(1));
+    }
+
+    #[test]
+    fn one_that_takes_too_long_is_ended() {
+        let runtime = runtime();
+        let run = Run::new(&shell("trap '' TERM; exec sleep 1000"), &base()).unwrap();
+        let ended = runtime.block_on(run.output(Duration::from_millis(20)));
+        assert_eq!(ended.unwrap_err().to_string(), "`sh` took longer than 10 s");
+    }
+
+    #[test]
+    fn an_endless_writer_is_ended() {
+        check("yes", Err("`sh` printed more than 64 KiB"));
+    }
+
+    #[test]
+    fn a_value_is_kept_for_ten_minutes() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = shell(&format!(
+            "echo x >> {0}/n; wc -l < {0}/n",
+            folder.path().display()
+        ));
+        let runtime = runtime();
+        let values = CommandValues::default();
+        let at = |seconds: u64| {
+            let now = Moment::from_origin(Duration::from_secs(seconds));
+            let value = runtime
+                .block_on(values.value(&count, &base(), now))
+                .unwrap();
+            String::from_utf8(value).unwrap().trim().to_owned()
+        };
+        assert_eq!([at(0), at(599), at(600), at(601)], ["1", "1", "2", "2"]);
+        values.forget();
+        assert_eq!(at(602), "3");
+        assert_eq!(format!("{values:?}"), "CommandValues(1)");
+    }
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let once = shell(&format!(
+            "test -e {0}/f && printf ok || {{ touch {0}/f; exit 1; }}",
+            folder.path().display()
+        ));
+        let runtime = runtime();
+        let values = CommandValues::default();
+        let value = || runtime.block_on(values.value(&once, &base(), Moment::ZERO));
+        assert!(value().is_err());
+        assert_eq!(value().unwrap(), b"ok");
+    }
+
+    #[test]
+    fn programs_are_found_in_absolute_folders_only() {
+        let found = |program: &str, path: &str| find_program(program.as_ref(), path.as_ref());
+        assert_eq!(
+            found("sh", "relative::/nonexistent:/bin"),
+            Some("/bin/sh".into())
+        );
+        assert_eq!(found("sh", ""), None);
+        assert_eq!(found("etc", "/"), None);
+        assert_eq!(found("/any/where", ""), Some("/any/where".into()));
+    }
 }

@@ -143,3 +143,201 @@ fn policy_keys(old: &Policy, new: &Policy) -> Vec<String> {
     }, but));
     keys
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::diagnostics::SourceText;
+    use crate::config::draft::Draft;
+    use crate::config::fingerprint::{Fingerprint, HashKey};
+    use crate::config::parse::{Surroundings, parse_server};
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    type Servers = BTreeMap<ServerName, ServerSpec>;
+
+    fn servers(files: &[(&str, &str)]) -> Servers {
+        let surroundings = Surroundings {
+            home: Path::new("/h"),
+            is_program: &|_| true,
+        };
+        let read = |(name, text): &(&str, &str)| {
+            let name = ServerName::parse(name).unwrap();
+            let source = SourceText::new(Path::new("/c/servers.d/x.toml"), text);
+            let spec = parse_server(&name, &source, &Draft::default(), surroundings).unwrap();
+            (name, spec)
+        };
+        files.iter().map(read).collect()
+    }
+
+    fn shown(changes: &[Change]) -> Vec<String> {
+        let show = |change: &Change| match change {
+            Change::Remove(name) => format!("remove {name}"),
+            Change::Disable(name) => format!("disable {name}"),
+            Change::Restart { name, why, live } => format!("restart {name}: {why:?} {live:?}"),
+            Change::Live { name, keys } => format!("live {name}: {keys:?}"),
+            Change::Enable(name) => format!("enable {name}"),
+            Change::Add(name) => format!("add {name}"),
+        };
+        changes.iter().map(show).collect()
+    }
+
+    /// One server whose file was `old` and is `new`.
+    #[track_caller]
+    fn check(old: &str, new: &str, expected: &[&str]) {
+        assert_eq!(
+            shown(&diff(&servers(&[("x", old)]), &servers(&[("x", new)]))),
+            expected
+        );
+    }
+
+    #[test]
+    fn removals_come_first_and_additions_last() {
+        let old = servers(&[
+            ("a-gone", "command = \"x\""),
+            ("b-off", "command = \"x\""),
+            ("c-new-args", "command = \"x\""),
+            ("d-live", "command = \"x\""),
+            ("e-on", "command = \"x\"\nenabled = false"),
+            ("f-same", "command = \"x\""),
+        ]);
+        let new = servers(&[
+            ("0-new", "command = \"x\""),
+            ("b-off", "command = \"x\"\nenabled = false"),
+            ("c-new-args", "command = \"x\"\nargs = [\"a\"]"),
+            ("d-live", "command = \"x\"\nrestart = \"no\""),
+            ("e-on", "command = \"x\""),
+            ("f-same", "# moved\n\ncommand = \"x\""),
+        ]);
+        assert_eq!(
+            shown(&diff(&old, &new)),
+            [
+                "remove a-gone",
+                "disable b-off",
+                "restart c-new-args: [\"args\"] []",
+                "live d-live: [\"restart\"]",
+                "enable e-on",
+                "add 0-new",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_key_is_either_for_a_new_child_or_live() {
+        let plain = "command = \"x\"\n";
+        for (line, key) in [
+            ("args = [\"a\"]", "args"),
+            ("cwd = \"/\"", "cwd"),
+            ("env_file = \"e\"", "env_file"),
+            ("pass_env = [\"A\"]", "pass_env"),
+            ("path = [\"/p\"]", "path"),
+            ("inherit_env = true", "inherit_env"),
+            ("proxy_env = false", "proxy_env"),
+            ("env.A = \"1\"", "env.A"),
+            ("env.A = { command = [\"c\"] }", "env.A"),
+        ] {
+            check(
+                plain,
+                &format!("{plain}{line}"),
+                &[&format!("restart x: [{key:?}] []")],
+            );
+        }
+        for (line, key) in [
+            ("description = \"d\"", "description"),
+            ("restart = \"no\"", "restart"),
+            ("start_timeout = \"1s\"", "start_timeout"),
+            ("drain_timeout = \"1s\"", "drain_timeout"),
+            ("stop_timeout = \"1s\"", "stop_timeout"),
+            ("stop_command = [\"s\"]", "stop_command"),
+            ("request_timeout = \"1s\"", "request_timeout"),
+            ("max_calls = 1", "max_calls"),
+            ("stable_after = \"1s\"", "stable_after"),
+            ("start_limit = 1", "start_limit"),
+            ("message_limit = \"1MiB\"", "message_limit"),
+            ("tools.allow = [\"a\"]", "tools.allow"),
+            ("tools.deny = [\"a\"]", "tools.deny"),
+        ] {
+            check(
+                plain,
+                &format!("{plain}{line}"),
+                &[&format!("live x: [{key:?}]")],
+            );
+        }
+        check(plain, "command = \"y\"\n", &["restart x: [\"command\"] []"]);
+    }
+
+    #[test]
+    fn a_restart_tells_what_else_changed() {
+        let (old, new) = (
+            "command = \"x\"",
+            "command = \"x\"\nargs = [\"a\"]\nrestart = \"no\"",
+        );
+        check(old, new, &["restart x: [\"args\"] [\"restart\"]"]);
+    }
+
+    #[test]
+    fn a_disabled_server_takes_everything_as_it_is() {
+        let (old, new) = (
+            "command = \"x\"\nenabled = false",
+            "command = \"y\"\nenabled = false",
+        );
+        check(old, new, &["live x: [\"command\"]"]);
+    }
+
+    #[test]
+    fn contents_count_through_their_hashes() {
+        let text = "command = \"x\"\nenv_file = \"e\"\nenv.K = { file = \"k\" }";
+        let with = |contents: &[(&str, &str)]| {
+            let mut servers = servers(&[("x", text)]);
+            let key = HashKey([1; 32]);
+            for spec in servers.values_mut() {
+                let hash = |(name, text): &(&str, &str)| {
+                    ((*name).to_owned(), Fingerprint::of(&key, text.as_bytes()))
+                };
+                spec.contents = contents.iter().map(hash).collect();
+            }
+            servers
+        };
+        let old = with(&[("env_file", "1"), ("env.K", "1")]);
+        assert_eq!(diff(&old, &with(&[("env_file", "1"), ("env.K", "1")])), []);
+        assert_eq!(
+            shown(&diff(&old, &with(&[("env_file", "2"), ("env.K", "2")]))),
+            ["restart x: [\"env.K (contents)\", \"env_file (contents)\"] []"]
+        );
+        // Without hashes nothing is known, and nothing is assumed.
+        assert_eq!(diff(&old, &with(&[])), []);
+    }
+
+    #[test]
+    fn hashes_of_different_keys_differ() {
+        let of = |key: u8| Fingerprint::of(&HashKey([key; 32]), b"contents");
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        assert_eq!(of(1).to_string().len(), 16);
+        assert_eq!(format!("{:?}", HashKey([7; 32])), "HashKey(‹…›)");
+    }
+
+    proptest! {
+        #[test]
+        fn each_server_is_named_at_most_once_and_only_if_it_differs(
+            old in prop::collection::btree_map("[a-d]", "command = \"[xy]\"\n(enabled = false\n)?(max_calls = 1)?", 0..4),
+            new in prop::collection::btree_map("[a-d]", "command = \"[xy]\"\n(enabled = false\n)?(max_calls = 1)?", 0..4),
+        ) {
+            let read = |files: &BTreeMap<String, String>| {
+                let files: Vec<(&str, &str)> =
+                    files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+                servers(&files)
+            };
+            let (old, new) = (read(&old), read(&new));
+            let changes = diff(&old, &new);
+            let mut named: Vec<&ServerName> = changes.iter().map(Change::name).collect();
+            named.sort();
+            let mut differing: Vec<&ServerName> =
+                old.keys().chain(new.keys()).filter(|name| old.get(name) != new.get(name)).collect();
+            differing.sort();
+            differing.dedup();
+            prop_assert_eq!(named, differing);
+            prop_assert!(diff(&new, &new).is_empty());
+        }
+    }
+}

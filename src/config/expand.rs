@@ -280,3 +280,159 @@ fn expand_home_bytes(text: &OsStr, home: &Path) -> OsString {
     expanded.push(OsStr::from_bytes(rest));
     expanded
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn origin(file: &str) -> Origin {
+        Origin {
+            file: Path::new(file).into(),
+            place: None,
+        }
+    }
+
+    fn template(text: &str) -> Result<Template, TemplateError> {
+        Template::parse(text, origin("/c/servers.d/x.toml"))
+    }
+
+    /// With `A` as `1`, `E` empty and a home at `/h`.
+    #[track_caller]
+    fn check(text: &str, expected: Result<&str, &[&str]>) {
+        let lookup = |name: &str| match name {
+            "A" => Some(OsStr::new("1")),
+            "E" => Some(OsStr::new("")),
+            "T" => Some(OsStr::new("~/t")),
+            _ => None,
+        };
+        let got = template(text)
+            .unwrap()
+            .expand_with_home(Path::new("/h"), lookup);
+        let got = got.map_err(|MissingVariables(names)| names);
+        let expected = expected.map(OsString::from);
+        assert_eq!(
+            got,
+            expected.map_err(|names| names.iter().map(|name| (*name).to_owned()).collect())
+        );
+    }
+
+    #[track_caller]
+    fn check_error(text: &str, expected: &str, span: Range<usize>) {
+        let error = template(text).unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.span), (expected, span));
+    }
+
+    #[test]
+    fn variables_and_defaults_are_filled_in() {
+        check("${A}", Ok("1"));
+        check("x${A}-${A}y", Ok("x1-1y"));
+        check("${N:-d}", Ok("d"));
+        check("${E:-d}", Ok("d"));
+        check("${A:-d}", Ok("1"));
+        check("${N:-}", Ok(""));
+        check("${E}", Ok(""));
+        check("${N:-a:-b $x}", Ok("a:-b $x"));
+        check("", Ok(""));
+    }
+
+    #[test]
+    fn any_other_dollar_is_itself() {
+        for text in ["$", "$A", "$5 a", "a$", "$$", "$(A)", "100$ ", "}$", "é$é"] {
+            check(text, Ok(text));
+        }
+    }
+
+    #[test]
+    fn a_doubled_dollar_before_a_brace_is_a_literal_brace() {
+        check("$${A}", Ok("${A}"));
+        check("$${", Ok("${"));
+        check("$$${A}", Ok("$${A}"));
+        check("$${A}${A}", Ok("${A}1"));
+    }
+
+    #[test]
+    fn each_missing_variable_is_named_once() {
+        check("${X}${A}${Y}${X}", Err(&["X", "Y"]));
+    }
+
+    #[test]
+    fn a_leading_tilde_is_the_home_directory() {
+        check("~/data", Ok("/h/data"));
+        check("~/${A}", Ok("/h/1"));
+        check("~", Ok("~"));
+        check("~a/b", Ok("~a/b"));
+        check("a~b", Ok("a~b"));
+        check("--dir=~/data", Ok("--dir=~/data"));
+        check("${T}", Ok("~/t"));
+    }
+
+    #[test]
+    fn what_is_no_variable_is_an_error_with_its_place() {
+        check_error("a${B", "`${` without `}`", 1..4);
+        check_error("${A}${", "`${` without `}`", 4..6);
+        check_error("x${}", "`${}` names no variable", 1..4);
+        check_error("${:-d}", "`${}` names no variable", 0..6);
+        check_error("${env:A}", "`${env:A}` is not a form that mcpd knows", 0..8);
+        check_error("${1A}", "`${1A}` is not a form that mcpd knows", 0..5);
+        check_error("${A:-${B}}", "a default may not hold another `${`", 0..9);
+    }
+
+    #[test]
+    fn the_folder_counts_and_the_line_does_not() {
+        let at = |file: &str, line| {
+            let place = Some(Place { line, column: 1 });
+            Template::parse(
+                "x",
+                Origin {
+                    file: Path::new(file).into(),
+                    place,
+                },
+            )
+            .unwrap()
+        };
+        assert_eq!(at("/c/servers.d/a.toml", 1), at("/c/servers.d/b.toml", 2));
+        assert_ne!(at("/c/servers.d/a.toml", 1), at("/c/mcpd.toml", 1));
+    }
+
+    #[test]
+    fn values_need_not_be_utf_8() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let value = OsStr::from_bytes(b"\xff");
+        let expanded = template("a${A}").unwrap().expand(|_| Some(value)).unwrap();
+        assert_eq!(expanded.as_bytes(), b"a\xff");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(\\$|\\{|\\}|:-|[A-Z]|\\PC){0,40}") {
+            if let Err(error) = template(&text) {
+                prop_assert!(text.get(error.span).is_some());
+            }
+        }
+
+        #[test]
+        fn text_without_dollars_is_itself(text in "[^$~]*") {
+            let expanded = template(&text).unwrap().expand(|_| None).unwrap();
+            prop_assert_eq!(expanded, OsString::from(text));
+        }
+
+        #[test]
+        fn an_escaped_text_is_itself(text in "[A-Z${}]*") {
+            // A dollar before `${` would join the escape, so that it cannot be written there.
+            prop_assume!(!text.contains("$${"));
+            let escaped = text.replace("${", "$${");
+            let expanded = template(&escaped).unwrap().expand(|_| None).unwrap();
+            prop_assert_eq!(expanded, OsString::from(text));
+        }
+
+        #[test]
+        fn parts_expand_apart_as_they_do_together(parts in prop::collection::vec("[a-z ]{0,3}|\\$\\{[A-Z]\\}", 0..8)) {
+            let lookup = |name: &str| (name < "N").then_some(OsStr::new("v"));
+            let whole = template(&parts.concat()).unwrap().expand(lookup).ok();
+            let apart: Option<Vec<OsString>> =
+                parts.iter().map(|part| template(part).unwrap().expand(lookup).ok()).collect();
+            prop_assert_eq!(whole, apart.map(|parts| parts.into_iter().collect()));
+        }
+    }
+}

@@ -331,3 +331,458 @@ fn withheld(spec: &ServerSpec, name: &str) -> Diagnostic {
         "list it to pass it on all the same: pass_env = [\"{name}\"]"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::environment::{Environment, User};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    /// A configuration folder with `files`, by path below it.
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("servers.d")).unwrap();
+        for (name, text) in files {
+            write(folder.path(), name, text.as_bytes(), 0o600);
+        }
+        folder
+    }
+
+    fn write(folder: &Path, name: &str, bytes: &[u8], mode: u32) {
+        let path = folder.join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn base(environment: &[(&str, &str)]) -> Base {
+        let user = User {
+            uid: nix::unistd::getuid().as_raw(),
+            name: "ada".into(),
+            home: "/h".into(),
+            shell: "/bin/sh".into(),
+        };
+        Base::new(
+            environment.iter().copied().collect::<Environment>(),
+            user,
+            None,
+        )
+    }
+
+    fn load_from(folder: &Path) -> Loaded {
+        load_with(folder, &base(&[]), None)
+    }
+
+    fn load_with(config_dir: &Path, base: &Base, hash_key: Option<&HashKey>) -> Loaded {
+        load(LoadRequest {
+            config_dir,
+            base,
+            hash_key,
+            last_daemon_file: None,
+        })
+    }
+
+    /// Each server with `ok` or its errors, without the folder's own path.
+    fn shown(folder: &Path, loaded: &Loaded) -> Vec<String> {
+        let prefix = format!("{}/", folder.display());
+        let errors = |errors: &[Diagnostic]| {
+            let lines: Vec<String> = errors.iter().map(Diagnostic::to_line).collect();
+            lines.join("; ").replace(&prefix, "")
+        };
+        let servers = loaded.servers.iter().map(|(name, server)| match server {
+            Ok(_) => format!("{name}: ok"),
+            Err(found) => format!("{name}: {}", errors(found)),
+        });
+        servers
+            .chain(
+                loaded
+                    .stray
+                    .iter()
+                    .map(|stray| errors(std::slice::from_ref(stray))),
+            )
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(files: &[(&str, &str)], expected: &[&str]) {
+        let folder = folder(files);
+        assert_eq!(shown(folder.path(), &load_from(folder.path())), expected);
+    }
+
+    #[test]
+    fn one_broken_file_costs_only_its_own_server() {
+        check(
+            &[
+                ("servers.d/a.toml", "command = \"x\""),
+                ("servers.d/b.toml", "comand = \"x\""),
+                ("servers.d/c.toml", "command = \"x\"\nenv_file = \"none\""),
+                ("servers.d/d.toml", ""),
+                ("servers.d/e.toml", "command = \"x\"\nargs = [\"${NOPE}\"]"),
+            ],
+            &[
+                "a: ok",
+                "b: servers.d/b.toml:1:1: unknown key `comand`",
+                "c: servers.d/c.toml: `env_file` servers.d/none: no such file",
+                "d: servers.d/d.toml:1:1: the file is empty: `command` is missing",
+                "e: servers.d/e.toml:2:9: `args[0]` needs the variable `NOPE`, which is not set",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_editors_and_packages_leave_is_no_server() {
+        let folder = folder(&[("servers.d/a.toml", "command = \"x\"")]);
+        let servers = folder.path().join("servers.d");
+        for name in [
+            "a.toml~",
+            ".a.toml.swp",
+            "a.toml.bak",
+            "#a.toml#",
+            "4913",
+            "a.toml.rpmnew",
+            ".DS_Store",
+            ".b.toml",
+        ] {
+            fs::write(servers.join(name), "not TOML at all").unwrap();
+        }
+        symlink("nowhere", servers.join(".#a.toml")).unwrap();
+        fs::create_dir(servers.join("x.toml")).unwrap();
+        nix::unistd::mkfifo(&servers.join("fifo.toml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(shown(folder.path(), &load_from(folder.path())), ["a: ok"]);
+    }
+
+    #[test]
+    fn links_count_by_the_name_they_have_here() {
+        let folder = folder(&[("elsewhere", "command = \"./run\"\ncwd = \".\"")]);
+        symlink("../elsewhere", folder.path().join("servers.d/linked.toml")).unwrap();
+        symlink("nowhere", folder.path().join("servers.d/dangling.toml")).unwrap();
+        let loaded = load_from(folder.path());
+        assert_eq!(
+            shown(folder.path(), &loaded),
+            [
+                "dangling: servers.d/dangling.toml: a link to a file that does not exist",
+                "linked: ok"
+            ]
+        );
+        let linked = loaded.servers[&ServerName::parse("linked").unwrap()]
+            .as_ref()
+            .unwrap();
+        assert_eq!(linked.folder(), folder.path().join("servers.d"));
+    }
+
+    #[test]
+    fn names_that_are_none_are_told_of() {
+        let folder = folder(&[
+            ("servers.d/a b.toml", "command = \"x\""),
+            ("servers.d/-x.toml", ""),
+        ]);
+        fs::write(
+            folder
+                .path()
+                .join("servers.d")
+                .join(OsStr::from_bytes(b"\xff.toml")),
+            "",
+        )
+        .unwrap();
+        let long = format!("servers.d/{}.toml", "n".repeat(65));
+        write(folder.path(), &long, b"command = \"x\"", 0o600);
+        assert_eq!(
+            shown(folder.path(), &load_from(folder.path())),
+            [
+                "servers.d/-x.toml: `-x` cannot be the name of a server".to_owned(),
+                "servers.d/a b.toml: `a b` cannot be the name of a server".to_owned(),
+                format!(
+                    "{long}: `{}` cannot be the name of a server",
+                    "n".repeat(65)
+                ),
+                "servers.d/\u{fffd}.toml: `\u{fffd}` cannot be the name of a server".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn text_that_is_not_utf_8_is_told_of_with_its_place() {
+        let folder = folder(&[]);
+        write(
+            folder.path(),
+            "servers.d/a.toml",
+            b"command = \"x\"\n# \xff",
+            0o600,
+        );
+        write(folder.path(), "servers.d/b.toml", b"\xff\xfec\0", 0o600);
+        write(
+            folder.path(),
+            "servers.d/c.toml",
+            &vec![b'#'; (1 << 20) + 1],
+            0o600,
+        );
+        assert_eq!(
+            shown(folder.path(), &load_from(folder.path())),
+            [
+                "a: servers.d/a.toml:2:3: the text is not UTF-8",
+                "b: servers.d/b.toml: the text is UTF-16",
+                "c: servers.d/c.toml: has more than 1024 KiB",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_folder_is_no_server_and_a_file_in_its_place_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let loaded = load_from(&folder.path().join("missing"));
+        assert!(loaded.servers.is_empty() && loaded.errors().is_empty());
+        fs::write(folder.path().join("servers.d"), "").unwrap();
+        let loaded = load_from(folder.path());
+        assert_eq!(
+            shown(folder.path(), &loaded),
+            ["servers.d: cannot be read: Not a directory (os error 20)"]
+        );
+    }
+
+    #[test]
+    fn an_env_file_that_others_can_read_is_refused() {
+        let text = "command = \"x\"\nenv_file = \".env\"";
+        let folder = folder(&[("servers.d/a.toml", text)]);
+        for (mode, others) in [
+            (0o600, false),
+            (0o400, false),
+            (0o640, true),
+            (0o604, true),
+            (0o620, true),
+        ] {
+            write(folder.path(), "servers.d/.env", b"A=1", mode);
+            let expected = match others {
+                true => format!(
+                    "a: servers.d/a.toml: `env_file` servers.d/.env: others have access to it (mode {mode:04o})"
+                ),
+                false => "a: ok".to_owned(),
+            };
+            assert_eq!(shown(folder.path(), &load_from(folder.path())), [expected]);
+        }
+    }
+
+    #[test]
+    fn faulty_lines_of_an_env_file_are_its_servers_errors() {
+        check(
+            &[
+                ("servers.d/a.toml", "command = \"x\"\nenv_file = \"e\""),
+                ("servers.d/e", "A=1\nB=\"s3cr3t-value\n"),
+                (
+                    "servers.d/b.toml",
+                    "command = \"x\"\nenv_file = \"f\"\nenv.K = { file = \"none\" }",
+                ),
+                ("servers.d/f", "LISTEN_FDS=3"),
+            ],
+            &[
+                "a: servers.d/e:2:3: a quote that is not closed",
+                "b: servers.d/b.toml: the file of `env.K`, servers.d/none: no such file",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_value_file_that_others_can_read_is_warned_of() {
+        let folder = folder(&[(
+            "servers.d/a.toml",
+            "command = \"x\"\nenv.K = { file = \"../key\" }",
+        )]);
+        write(folder.path(), "key", b"v\n", 0o644);
+        let loaded = load_from(folder.path());
+        assert_eq!(loaded.warnings.len(), 1);
+        assert!(
+            loaded.warnings[0]
+                .message
+                .contains("others can read the file of `env.K`")
+        );
+    }
+
+    #[test]
+    fn a_disabled_server_needs_nothing_from_its_surroundings() {
+        check(
+            &[(
+                "servers.d/a.toml",
+                "command = \"${NOPE}\"\nenabled = false\nenv_file = \"none\"",
+            )],
+            &["a: ok"],
+        );
+    }
+
+    #[test]
+    fn commands_are_not_run_to_load() {
+        check(
+            &[(
+                "servers.d/a.toml",
+                "command = \"x\"\nargs = [\"${K}\"]\nenv.K = { command = [\"/nonexistent\"] }",
+            )],
+            &["a: ok"],
+        );
+    }
+
+    #[test]
+    fn a_bad_mcpd_toml_leaves_the_last_good_one_in_force() {
+        let good = [
+            (
+                "mcpd.toml",
+                "memory_limit = \"1GiB\"\n[defaults]\nrestart = \"no\"",
+            ),
+            ("servers.d/a.toml", "command = \"x\""),
+        ];
+        let folder = folder(&good);
+        let first = load_from(folder.path());
+        assert_eq!(first.daemon.config.memory_limit_bytes, 1 << 30);
+        write(folder.path(), "mcpd.toml", b"memory_limit = 5", 0o600);
+        let base = base(&[]);
+        let request = LoadRequest {
+            config_dir: folder.path(),
+            base: &base,
+            hash_key: None,
+            last_daemon_file: Some(&first.daemon),
+        };
+        let second = load(request);
+        assert_eq!(second.daemon, first.daemon);
+        assert_eq!(second.daemon_errors.len(), 1);
+        assert_eq!(second.servers, first.servers);
+        assert_eq!(second.errors(), second.daemon_errors);
+        fs::remove_file(folder.path().join("mcpd.toml")).unwrap();
+        assert_eq!(load(request).daemon, DaemonFile::default());
+    }
+
+    #[test]
+    fn a_server_whose_file_is_bad_now_stays_as_it_was() {
+        let folder = folder(&[
+            ("servers.d/a.toml", "command = \"x\""),
+            ("servers.d/b.toml", "command = \"x\""),
+        ]);
+        let old = load_from(folder.path()).effective(&BTreeMap::new());
+        write(folder.path(), "servers.d/a.toml", b"command = ", 0o600);
+        fs::remove_file(folder.path().join("servers.d/b.toml")).unwrap();
+        write(folder.path(), "servers.d/c.toml", b"command = ", 0o600);
+        let new = load_from(folder.path()).effective(&old);
+        assert_eq!(
+            new.keys().map(ServerName::as_str).collect::<Vec<_>>(),
+            ["a"]
+        );
+        assert_eq!(new.values().next(), old.values().next());
+    }
+
+    #[test]
+    fn contents_are_remembered_as_keyed_hashes_only() {
+        let text = "command = \"x\"\nenv_file = \"e\"\nenv.K = { file = \"k\" }";
+        let folder = folder(&[
+            ("servers.d/a.toml", text),
+            ("servers.d/e", "A=1"),
+            ("servers.d/k", "v"),
+        ]);
+        let key = HashKey([1; 32]);
+        let contents = |key| {
+            let loaded = load_with(folder.path(), &base(&[]), key);
+            loaded
+                .servers
+                .into_values()
+                .next()
+                .unwrap()
+                .unwrap()
+                .contents
+        };
+        let first = contents(Some(&key));
+        assert_eq!(first.keys().collect::<Vec<_>>(), ["env.K", "env_file"]);
+        assert_eq!(contents(Some(&key)), first);
+        assert!(contents(None).is_empty());
+        write(folder.path(), "servers.d/k", b"w", 0o600);
+        assert_ne!(contents(Some(&key))["env.K"], first["env.K"]);
+    }
+
+    #[test]
+    fn a_missing_variable_is_shown_with_its_line() {
+        let folder = folder(&[(
+            "servers.d/a.toml",
+            "command = \"x\"\nargs = [\"--root\", \"${NOPE}\"]",
+        )]);
+        let loaded = load_from(folder.path());
+        let error = loaded.errors().remove(0);
+        assert_eq!(error.code, Code::MissingVariable);
+        let shown = error.to_string();
+        assert!(
+            shown.contains(
+                "2 | args = [\"--root\", \"${NOPE}\"]\n  |                   ^^^^^^^^^\n"
+            ),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn warnings_are_given_for_files_with_errors_too() {
+        let folder = folder(&[(
+            "servers.d/a.toml",
+            "command = \"npx\"\nargs = [\"$X\"]\nrestat = \"no\"",
+        )]);
+        let loaded = load_from(folder.path());
+        assert_eq!(loaded.errors().len(), 1);
+        let lines: Vec<u32> = loaded
+            .warnings
+            .iter()
+            .map(|warning| warning.place.unwrap().line)
+            .collect();
+        assert_eq!(lines, [1, 2]);
+    }
+
+    #[test]
+    fn paths_may_hold_any_character() {
+        let outer = tempfile::tempdir().unwrap();
+        let odd = outer
+            .path()
+            .join(OsStr::from_bytes(b"a b ~ ' \" # \xf0\x9f\x98\x80 \xff"));
+        fs::create_dir_all(odd.join("servers.d")).unwrap();
+        write(&odd, "servers.d/my script", b"", 0o700);
+        write(
+            &odd,
+            "servers.d/a.toml",
+            b"command = \"./my script\"\ncwd = \".\"",
+            0o600,
+        );
+        let loaded = load_from(&odd);
+        let spec = loaded.servers.values().next().unwrap().as_ref().unwrap();
+        let launch = resolve(spec, &base(&[]), &Default::default()).unwrap();
+        assert_eq!(launch.argv, [odd.join("servers.d/./my script")]);
+        assert_eq!(launch.cwd, odd.join("servers.d/."));
+    }
+
+    #[test]
+    fn a_command_line_is_told_from_a_file_with_a_blank() {
+        let folder = folder(&[
+            ("servers.d/my server", ""),
+            ("servers.d/a.toml", "command = \"./my server\""),
+        ]);
+        write(
+            folder.path(),
+            "servers.d/b.toml",
+            b"command = \"./my other\"",
+            0o600,
+        );
+        assert_eq!(
+            shown(folder.path(), &load_from(folder.path())),
+            [
+                "a: ok",
+                "b: servers.d/b.toml:1:11: `command` holds several words, and no file has this name"
+            ]
+        );
+    }
+
+    #[test]
+    fn one_file_can_be_checked_alone() {
+        let folder = folder(&[("servers.d/a.toml", "command = \"npx\"")]);
+        let mut warnings = Vec::new();
+        let path = folder.path().join("servers.d/a.toml");
+        let spec = load_server_file(&path, &Draft::default(), &base(&[]), &mut warnings).unwrap();
+        assert_eq!((spec.name.as_str(), warnings.len()), ("a", 1));
+        let path = folder.path().join("servers.d/b c.toml");
+        assert!(load_server_file(&path, &Draft::default(), &base(&[]), &mut warnings).is_err());
+    }
+
+    #[test]
+    fn every_server_of_the_repository_loads() {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let loaded = load_from(repository);
+        let shown: Vec<String> = loaded.errors().iter().map(Diagnostic::to_string).collect();
+        assert!(shown.is_empty(), "{}", shown.join("\n"));
+    }
+}

@@ -346,11 +346,18 @@ impl Build<'_> {
         self.error(Code::MissingVariable, key, origin, message);
         if let Some(last) = self.diagnostics.last_mut() {
             last.hint = Some(match key {
-                "pass_env" => format!(
-                    "set `{name}` where the daemon is started, or take it out of `pass_env`"
+                "pass_env" => {
+                    format!(
+                        "set `{name}` where the daemon is started, or take it out of `pass_env`"
+                    )
+                }
+                key if key.starts_with("env.") => format!(
+                    "set `{name}` in `env_file`, list it in `pass_env`, or write `${{{name}:-default}}`; \
+                     values of `[env]` do not see each other"
                 ),
                 _ => format!(
-                    "set `{name}` under `[env]` or in `env_file`, list it in `pass_env`, or write `${{{name}:-default}}`"
+                    "set `{name}` under `[env]` or in `env_file`, list it in `pass_env`, \
+                     or write `${{{name}:-default}}`"
                 ),
             });
         }
@@ -377,5 +384,309 @@ impl Build<'_> {
             .with_key(key)
             .at(origin.and_then(|origin| origin.place));
         self.diagnostics.push(diagnostic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::diagnostics::SourceText;
+    use crate::config::draft::Draft;
+    use crate::config::environment::User;
+    use crate::config::parse::{Surroundings, parse_server};
+    use crate::config::spec::ServerName;
+    use proptest::prelude::*;
+
+    const DAEMON: [(&str, &str); 5] = [
+        ("HOME", "/h"),
+        ("PATH", "/usr/bin:/bin"),
+        ("LANG", "C"),
+        ("PASSED", "from-pass-env"),
+        ("SECRET_A", "must-not-pass"),
+    ];
+
+    fn spec(text: &str) -> ServerSpec {
+        let source = SourceText::new(Path::new("/c/servers.d/x.toml"), text);
+        let surroundings = Surroundings {
+            home: Path::new("/h"),
+            is_program: &|_| true,
+        };
+        parse_server(
+            &ServerName::parse("x").unwrap(),
+            &source,
+            &Draft::default(),
+            surroundings,
+        )
+        .unwrap()
+    }
+
+    fn base() -> Base {
+        let user = User {
+            uid: 1,
+            name: "ada".into(),
+            home: "/h".into(),
+            shell: "/bin/sh".into(),
+        };
+        Base::new(DAEMON.into_iter().collect(), user, None)
+    }
+
+    fn sources(env_file: &[(&str, &str)], values: &[(&str, &str)]) -> Sources {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Sources {
+            env_file: env_file.iter().map(own).collect(),
+            values: values
+                .iter()
+                .map(own)
+                .map(|(name, value)| (name, value.into_bytes()))
+                .collect(),
+        }
+    }
+
+    fn resolved(text: &str) -> ResolvedLaunch {
+        resolve(&spec(text), &base(), &Sources::default()).unwrap()
+    }
+
+    fn errors(text: &str, sources: &Sources) -> Vec<String> {
+        let errors = resolve(&spec(text), &base(), sources).unwrap_err();
+        errors.iter().map(Diagnostic::to_string).collect()
+    }
+
+    #[track_caller]
+    fn check_env(launch: &ResolvedLaunch, name: &str, expected: Option<&str>) {
+        assert_eq!(
+            launch.environment.get(name),
+            expected.map(OsStr::new),
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn higher_layers_win_and_only_what_is_named_passes() {
+        let text = concat!(
+            "command = \"x\"\npass_env = [\"PASSED\"]\nenv_file = \"e\"\n",
+            "[env]\nTOP = \"env\"\nF = { file = \"f\" }\nC = { command = [\"c\"] }\n",
+        );
+        let sources = sources(
+            &[
+                ("TOP", "file"),
+                ("MIDDLE", "file"),
+                ("PASSED", "over"),
+                ("MIDDLE", "again"),
+            ],
+            &[("F", "of-file"), ("C", "of-command")],
+        );
+        let launch = resolve(&spec(text), &base(), &sources).unwrap();
+        check_env(&launch, "TOP", Some("env"));
+        check_env(&launch, "MIDDLE", Some("again"));
+        check_env(&launch, "PASSED", Some("over"));
+        check_env(&launch, "F", Some("of-file"));
+        check_env(&launch, "C", Some("of-command"));
+        check_env(&launch, "SECRET_A", None);
+        check_env(&launch, "HOME", Some("/h"));
+    }
+
+    #[test]
+    fn two_servers_never_see_each_others_secrets() {
+        let one = resolved("command = \"x\"\n[env]\nSECRET_B = \"b\"");
+        let two = resolved("command = \"x\"");
+        check_env(&one, "SECRET_B", Some("b"));
+        check_env(&two, "SECRET_B", None);
+        assert!(
+            one.environment.get("SECRET_A").is_none() && two.environment.get("SECRET_A").is_none()
+        );
+        let all = resolved("command = \"x\"\ninherit_env = true");
+        check_env(&all, "SECRET_A", Some("must-not-pass"));
+    }
+
+    #[test]
+    fn variables_are_filled_in_everywhere() {
+        let launch = resolved(concat!(
+            "command = \"${HOME}/bin/x\"\nargs = [\"${V}-${HOME}\", \"${N:-d}\", \"~/data\", \"a~b\", \"$5\"]\n",
+            "cwd = \"~/${V}\"\n[env]\nV = \"v ${HOME}\"\n",
+        ));
+        assert_eq!(launch.program, Program::File("/h/bin/x".into()));
+        assert_eq!(
+            launch.argv,
+            ["/h/bin/x", "v /h-/h", "d", "/h/data", "a~b", "$5"]
+        );
+        assert_eq!(launch.cwd, Path::new("/h/v /h"));
+    }
+
+    #[test]
+    fn env_sees_only_the_layers_below_it() {
+        let text = "command = \"x\"\nenv_file = \"e\"\n[env]\nA = \"${FILE}\"\nB = \"${A}\"";
+        let sources = sources(&[("FILE", "$HOME ${HOME}")], &[]);
+        assert_eq!(
+            errors(text, &sources),
+            [concat!(
+                "/c/servers.d/x.toml:5:5: error: `env.B` needs the variable `A`, which is not set\n",
+                "  = set `A` in `env_file`, list it in `pass_env`, or write `${A:-default}`; ",
+                "values of `[env]` do not see each other",
+            )]
+        );
+        let launch = resolve(
+            &spec("command = \"x\"\n[env]\nA = \"${FILE}\""),
+            &base(),
+            &sources,
+        )
+        .unwrap();
+        // Values of an env_file stand as they are.
+        check_env(&launch, "A", Some("$HOME ${HOME}"));
+    }
+
+    #[test]
+    fn every_missing_variable_is_named_with_key_and_file() {
+        let text = "command = \"${A}\"\nargs = [\"${B}\"]\ncwd = \"${C}\"\npass_env = [\"D\"]\n[env]\nE = \"${F}\"";
+        let messages: Vec<String> = errors(text, &Sources::default())
+            .iter()
+            .map(|error| error.lines().next().unwrap().to_owned())
+            .collect();
+        assert_eq!(
+            messages,
+            [
+                "/c/servers.d/x.toml: error: `pass_env` needs the variable `D`, which is not set",
+                "/c/servers.d/x.toml:6:5: error: `env.E` needs the variable `F`, which is not set",
+                "/c/servers.d/x.toml:1:11: error: `command` needs the variable `A`, which is not set",
+                "/c/servers.d/x.toml:2:9: error: `args[0]` needs the variable `B`, which is not set",
+                "/c/servers.d/x.toml:3:7: error: `cwd` needs the variable `C`, which is not set",
+            ]
+        );
+    }
+
+    #[test]
+    fn programs_and_folders_count_from_the_files_folder() {
+        let check = |text: &str, program: Program, cwd: &str| {
+            let launch = resolved(text);
+            assert_eq!(
+                (launch.program, launch.cwd.as_path()),
+                (program, Path::new(cwd)),
+                "{text}"
+            );
+        };
+        check("command = \"x\"", Program::Name("x".into()), "/h");
+        check(
+            "command = \"./x\"\ncwd = \"sub\"",
+            Program::File("/c/servers.d/./x".into()),
+            "/c/servers.d/sub",
+        );
+        check(
+            "command = \"~/x y\"\ncwd = \"~\"",
+            Program::File("/h/x y".into()),
+            "/h",
+        );
+        check(
+            "command = \"/x\"\ncwd = \".\"",
+            Program::File("/x".into()),
+            "/c/servers.d/.",
+        );
+    }
+
+    #[test]
+    fn path_is_put_before_path_whoever_set_it() {
+        let launch = resolved("command = \"x\"\npath = [\"~/bin\", \"b\"]");
+        check_env(&launch, "PATH", Some("/h/bin:/c/servers.d/b:/usr/bin:/bin"));
+        let folders = ["/h/bin", "/c/servers.d/b", "/usr/bin", "/bin"].map(PathBuf::from);
+        assert_eq!(launch.search_path, folders);
+        let launch =
+            resolved("command = \"x\"\npath = [\"/p\"]\n[env]\nPATH = \"${PATH}::rel:/p:/last\"");
+        check_env(&launch, "PATH", Some("/p:/usr/bin:/bin::rel:/p:/last"));
+        assert_eq!(
+            launch.search_path,
+            ["/p", "/usr/bin", "/bin", "/last"].map(PathBuf::from)
+        );
+    }
+
+    #[test]
+    fn what_is_shown_is_unexpanded_and_holds_no_secret() {
+        let launch = resolved(concat!(
+            "command = \"x\"\nargs = [\"${TOKEN}\", \"--password\", \"hunter2\"]\ncwd = \"~/${TOKEN}\"\n",
+            "[env]\nTOKEN = \"s3cr3t-value\"\n",
+        ));
+        assert_eq!(launch.shown.argv, ["x", "${TOKEN}", "--password", "‹…›"]);
+        assert_eq!(launch.shown.cwd, "~/${TOKEN}");
+        assert!(launch.shown.env_names.contains(&"TOKEN".to_owned()));
+        let debug = format!(
+            "{launch:?} {:?}",
+            sources(&[("T", "s3cr3t-value")], &[("U", "s3cr3t-value")])
+        );
+        assert!(
+            !debug.contains("s3cr3t-value") && !debug.contains("hunter2"),
+            "{debug}"
+        );
+    }
+
+    #[test]
+    fn every_value_that_was_given_is_redacted_by_name() {
+        let text = concat!(
+            "command = \"x\"\npass_env = [\"PASSED\"]\nenv_file = \"e\"\n",
+            "[env]\nT = \"text-value\"\nF = { file = \"f\" }\nC = { command = [\"c\"] }\nN = \"8\"\n",
+        );
+        let sources = sources(
+            &[("E", "env-file-value")],
+            &[("F", "file-value"), ("C", "command-value")],
+        );
+        let launch = resolve(&spec(text), &base(), &sources).unwrap();
+        assert_eq!(
+            launch.redactor.text(
+                "from-pass-env env-file-value text-value file-value command-value 8 /usr/bin:/bin"
+            ),
+            "‹PASSED› ‹E› ‹T› ‹F› ‹C› 8 /usr/bin:/bin"
+        );
+    }
+
+    #[test]
+    fn what_no_process_can_be_given_is_an_error_without_the_value() {
+        let text =
+            "command = \"x\"\nenv_file = \"e\"\n[env]\nF = { file = \"f\" }\nG = { file = \"g\" }";
+        let sources = sources(&[("LISTEN_FDS", "3")], &[("F", "a\0s3cr3t")]);
+        assert_eq!(
+            errors(text, &sources),
+            [
+                "/c/servers.d/x.toml: error: `LISTEN_FDS` is never given to a server",
+                "/c/servers.d/x.toml: error: the value of `env.F` holds a NUL byte",
+                "/c/servers.d/x.toml: error: the value of `env.G` was not read",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_program_is_an_error() {
+        let shown = errors("command = \"${E}\"\n[env]\nE = \"\"", &Sources::default());
+        assert_eq!(
+            shown,
+            [
+                "/c/servers.d/x.toml:1:11: error: `command` is empty once its variables are filled in"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stop_command_has_its_paths_filled_in() {
+        let launch = resolved("command = \"x\"\nstop_command = [\"./stop\", \"~/x\", \"a/b\"]");
+        assert_eq!(
+            launch.stop_command.unwrap(),
+            ["/c/servers.d/./stop", "/h/x", "a/b"]
+        );
+    }
+
+    #[test]
+    fn withheld_proxies_are_named() {
+        let mut daemon: Environment = DAEMON.into_iter().collect();
+        daemon.set("HTTP_PROXY", "http://u:p@proxy");
+        let base = Base::new(daemon, base().user().clone(), None);
+        let launch = resolve(&spec("command = \"x\""), &base, &Sources::default()).unwrap();
+        assert_eq!(launch.withheld, ["HTTP_PROXY"]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_was_given_is_shown(value in "[a-zA-Z0-9 \"'=#\\\\-]{8,30}") {
+            let text = "command = \"${S}\"\nargs = [\"${S}\"]\ncwd = \"/${S}\"\nenv_file = \"e\"";
+            let sources = sources(&[("S", &value)], &[]);
+            let launch = resolve(&spec(text), &base(), &sources).unwrap();
+            let shown = format!("{:?}", launch.shown);
+            prop_assert!(!shown.contains(&value));
+            prop_assert_eq!(launch.redactor.text(&value), "‹S›");
+        }
     }
 }
