@@ -348,8 +348,15 @@ impl Tracker {
         &self.envelope
     }
 
-    /// Takes what has been found.
+    /// Takes what has been found. The spans are copied once and not cleared: those of members that
+    /// are not there are never looked at.
+    #[inline]
     pub(super) fn take_envelope(&mut self) -> Envelope {
-        std::mem::take(&mut self.envelope)
+        Envelope {
+            present: self.envelope.present,
+            spans: self.envelope.spans,
+            duplicate: self.envelope.duplicate,
+            ids: std::mem::take(&mut self.envelope.ids),
+        }
     }
 }

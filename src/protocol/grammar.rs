@@ -137,9 +137,10 @@ const fn is_special(byte: u8) -> bool {
 
 /// No early exit, so that the compiler makes it a few vector compares.
 fn is_plain_block(block: &[u8]) -> bool {
-    !block
+    let found = block
         .iter()
-        .fold(false, |found, &byte| found | is_special(byte))
+        .fold(0, |found, &byte| found | u8::from(is_special(byte)));
+    found == 0
 }
 
 /// How many of the eight bytes at `at` are plain before one that is not; `None` if there are not
@@ -153,8 +154,8 @@ fn special_in_word(held: &[u8], at: usize) -> Option<usize> {
     // (H. S. Warren, Hacker's Delight, "Find First 0-Byte").
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let control = word.wrapping_sub(ONES * 0x20) & !word;
-    let quote = zero(word ^ ONES * b'"' as u64);
-    let backslash = zero(word ^ ONES * b'\\' as u64);
+    let quote = zero(word ^ (ONES * b'"' as u64));
+    let backslash = zero(word ^ (ONES * b'\\' as u64));
     let found = (word | control | quote | backslash) & HIGHS;
     Some(found.trailing_zeros() as usize / 8)
 }

@@ -129,9 +129,14 @@ impl LineReader {
                 self.let_go();
                 return None;
             };
-            if let Some(line) = self.take_line(newline) {
-                return Some(line);
+            if self.place == Place::Start && !self.noise {
+                self.buffer.advance(newline + 1);
+                self.begin_line();
+                continue;
             }
+            let line = self.take_line(newline);
+            self.begin_line();
+            return Some(line);
         }
     }
 
@@ -267,23 +272,16 @@ impl LineReader {
         self.buffer.advance(len);
     }
 
-    /// The line that ends at `newline` in the buffer, or `None` for a blank one.
-    fn take_line(&mut self, newline: usize) -> Option<Line> {
-        let line = match self.place {
-            Place::Start if !self.noise => {
-                self.buffer.advance(newline + 1);
-                None
-            }
-            Place::Json => Some(self.take_json(newline)),
-            _ => {
-                self.drop_front(newline);
-                let reason = self.noise_reason();
-                self.opened = false;
-                Some(self.take_fault(0, reason))
-            }
-        };
-        self.begin_line();
-        line
+    /// The line that ends at `newline` in the buffer.
+    #[inline]
+    fn take_line(&mut self, newline: usize) -> Line {
+        if self.place == Place::Json {
+            return self.take_json(newline);
+        }
+        self.drop_front(newline);
+        let reason = self.noise_reason();
+        self.opened = false;
+        self.take_fault(0, reason)
     }
 
     fn begin_line(&mut self) {
@@ -299,6 +297,7 @@ impl LineReader {
         self.sample.clear();
     }
 
+    #[inline]
     fn take_json(&mut self, newline: usize) -> Line {
         let verdict = self.scanner.verdict();
         self.opened = verdict == Verdict::CutBetweenTokens && !self.scanner.saw_member();

@@ -83,18 +83,15 @@ pub struct Message {
 }
 
 impl Message {
+    #[inline]
     pub(crate) fn new(bytes: Bytes, envelope: Envelope, recovered_noise: bool) -> Self {
-        let mut message = Self {
+        let unescaped_method = unescape_method(&bytes, &envelope);
+        Self {
             bytes,
             envelope,
-            unescaped_method: None,
+            unescaped_method,
             recovered_noise,
-        };
-        let method = message.value(Member::Method).unwrap_or_default();
-        if method.contains(&b'\\') {
-            message.unescaped_method = message.text(Member::Method).map(Box::from);
         }
-        message
     }
 
     /// The whole message.
@@ -229,6 +226,20 @@ impl Message {
         } else {
             Bytes::new()
         }
+    }
+}
+
+/// The method, if it is written with escapes.
+fn unescape_method(bytes: &[u8], envelope: &Envelope) -> Option<Box<str>> {
+    if !envelope.has(Member::Method) {
+        return None;
+    }
+    let span = envelope.spans[Member::Method as usize].value;
+    let value = bytes.get(span.range())?;
+    if value.contains(&b'\\') {
+        json::text(value).map(Box::from)
+    } else {
+        None
     }
 }
 

@@ -5,16 +5,12 @@
 pub mod envelope;
 pub mod error;
 pub mod frame;
-#[cfg(test)]
-mod fuzz;
 mod grammar;
 pub mod id;
 pub mod json;
 pub mod line;
 pub mod message;
 pub mod opening;
-#[cfg(test)]
-mod samples;
 pub mod scan;
 pub mod splice;
 pub mod version;
@@ -32,3 +28,8 @@ pub use message::{
 pub use opening::{ChildIdentity, Opening};
 pub use splice::Splice;
 pub use version::{Version, negotiate};
+
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod samples;

@@ -5,7 +5,7 @@
 //! brackets as bits, so depth costs no stack; and it looks into no payload further than it must to
 //! find its end. A line that breaks the grammar is scanned on leniently, because an `id` behind
 //! the break still tells which request has lost its answer. Never holds the bytes: the line reader
-//! does, and may let go of those that [`Scanner::forget`] names.
+//! does, and may let go of those that `Scanner::forget` names.
 
 use bytes::Bytes;
 
@@ -223,6 +223,7 @@ impl Scanner {
     }
 
     /// Takes the envelope of a line that has ended.
+    #[inline]
     pub(crate) fn take_envelope(&mut self) -> Envelope {
         self.tracker.take_envelope()
     }
