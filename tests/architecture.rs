@@ -47,10 +47,6 @@ const SHELL_FILES: &[(&str, &str)] = &[
         "config/sources",
         "reads the values that come from elsewhere",
     ),
-    (
-        "supervise/capture",
-        "runs a command to its end for what it prints",
-    ),
     ("supervise/child", "signals and looks at one child"),
     (
         "supervise/exec",

@@ -17,7 +17,6 @@ pub mod state;
 pub mod supervisor;
 pub mod teardown;
 
-pub mod capture;
 mod child;
 pub mod exec;
 #[cfg(any(test, feature = "test-fakes"))]
@@ -28,9 +27,6 @@ pub mod process_tree;
 pub mod reap;
 pub mod spawn;
 mod sys;
-
-#[cfg(test)]
-mod process_tests;
 
 pub use child::GroupSignal;
 pub use failure::{FailureKind, SpawnFailure, Stage};

@@ -5,8 +5,8 @@
 //! of a leader that somebody is still looking at. Decides only who is an adoptee: whoever is our
 //! child and not in the [`Nursery`].
 //!
-//! So nothing else in the daemon may start processes: short commands go through
-//! [`capture`](super::capture) and have their place in the nursery too.
+//! So nothing else in the daemon may start processes: short commands go through the launcher like
+//! servers, and have their place in the nursery too.
 
 use std::collections::HashSet;
 use std::fs;

@@ -67,6 +67,14 @@ impl Run {
             .is_some_and(|ready| self.ending_at.unwrap_or(now).since(ready) >= stable_after)
     }
 
+    /// The pipe that it gave up before it ended.
+    pub(super) fn closed_pipe(&self) -> &'static str {
+        match (self.stdin_broken_at, self.stdout_closed_at) {
+            (Some(_), None) => "stdin",
+            _ => "stdout",
+        }
+    }
+
     /// systemd's result. An ordered end that went the ordered way is a success, whatever signal
     /// or exit code it took (`143` is how shells and Java spell SIGTERM).
     pub(super) fn result(&self) -> RunResult {

@@ -302,3 +302,6 @@ fn attributes() -> io::Result<PosixSpawnAttr> {
     )?;
     Ok(attributes)
 }
+
+#[cfg(test)]
+mod process_tests;

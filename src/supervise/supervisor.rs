@@ -7,10 +7,6 @@
 
 mod orders;
 mod progress;
-#[cfg(test)]
-mod sequence_tests;
-#[cfg(test)]
-mod transition_tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -244,3 +240,8 @@ impl Supervisor {
         }
     }
 }
+
+#[cfg(test)]
+mod sequence_tests;
+#[cfg(test)]
+mod transition_tests;

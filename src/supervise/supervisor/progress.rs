@@ -197,7 +197,7 @@ impl Supervisor {
         run.told_gone = true;
         let message = match run.exit {
             Some(_) => run.message(),
-            None => "closed its stdout".to_owned(),
+            None => format!("closed its {}", run.closed_pipe()),
         };
         self.actions.push_back(Action::ChildGone { message });
     }
@@ -326,14 +326,8 @@ impl Supervisor {
             self.finish_if_proved(Cause::Deadline, now);
             return;
         }
-        let stdout_closed = self
-            .run
-            .as_ref()
-            .is_some_and(|run| run.stdout_closed_at.is_some());
-        let message = match stdout_closed {
-            true => "closed its stdout and did not end".to_owned(),
-            false => "closed its stdin and did not end".to_owned(),
-        };
+        let pipe = self.run.as_ref().map_or("stdout", Run::closed_pipe);
+        let message = format!("closed its {pipe} and did not end");
         self.in_teardown(Cause::StdoutClosed, now, Teardown::handle_drained);
         self.fail(RunResult::Protocol, message, Cause::StdoutClosed, now);
     }

@@ -47,6 +47,7 @@ enum Deed {
     FailToExecute(i32),
     Open,
     RefuseToOpen,
+    CloseStdin,
     CloseStdout,
     Exit(i32),
     LeaveBehind,
@@ -111,6 +112,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => prop_oneof![Just(2), Just(11)].prop_map(Deed::FailToExecute),
         4 => Just(Deed::Open),
         1 => Just(Deed::RefuseToOpen),
+        1 => Just(Deed::CloseStdin),
         1 => Just(Deed::CloseStdout),
         2 => (0..2).prop_map(Deed::Exit),
         1 => Just(Deed::LeaveBehind),
@@ -235,7 +237,11 @@ impl Model {
             }
             Deed::FailToExecute(_) => return,
             Deed::Exit(code) => return self.end_leader(ExitStatus::Code(code)),
-            Deed::Open | Deed::RefuseToOpen | Deed::CloseStdout | Deed::Break => {}
+            Deed::Open
+            | Deed::RefuseToOpen
+            | Deed::CloseStdin
+            | Deed::CloseStdout
+            | Deed::Break => {}
         }
         self.owed.push_back(deed_event(deed, generation));
     }
@@ -437,6 +443,7 @@ fn deed_event(deed: Deed, generation: Generation) -> Event {
             generation,
             detail: "no".to_owned(),
         },
+        Deed::CloseStdin => Event::StdinBroken { generation },
         Deed::CloseStdout => Event::StdoutClosed { generation },
         Deed::Exit(code) => Event::Exited {
             generation,

@@ -352,6 +352,21 @@ fn stdout_may_end_a_second_before_the_process() {
 }
 
 #[test]
+fn a_child_that_reads_no_more_is_ended_like_one_that_says_no_more() {
+    let mut play = Play::ready(Policy::default());
+    let generation = ONE;
+    play.tell(Event::StdinBroken { generation });
+    play.pass(Duration::from_millis(900)).check(Substate::Ready);
+    play.pass(Duration::from_millis(200))
+        .check(Substate::StopStdin);
+    let message = "closed its stdin".to_owned();
+    assert!(play.deeds().contains(&Action::ChildGone { message }));
+    play.down(ONE, ExitStatus::Code(0))
+        .check(Substate::AutoRestart);
+    assert_eq!(play.last().message, "closed its stdin and did not end");
+}
+
+#[test]
 fn stdout_that_closes_during_a_drain_ends_the_drain() {
     let policy = Policy {
         drain_timeout: seconds(60),

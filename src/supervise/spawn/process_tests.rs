@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::capture::{CaptureError, capture};
-use super::process_tree::{Leader, measure, read_process};
-use super::*;
+use super::Spawner;
 use crate::config::spec::Policy;
 use crate::ids::Generation;
+use crate::supervise::process_tree::{Leader, measure, read_process};
+use crate::supervise::*;
 use rig::{PATIENCE, World, alone, quick};
 
 const BY_STDIN: Option<Substate> = Some(Substate::StopStdin);
@@ -85,7 +85,7 @@ fn a_server_that_ignores_everything_is_killed() {
 fn for_both_ways<B: Future<Output = ()>>(name: &str, body: impl Fn(World) -> B) {
     alone(name, async |world: World| {
         body(world.clone()).await;
-        let spawner = spawn::Spawner::start_with(GroupSignal::ByNumber).unwrap();
+        let spawner = Spawner::start_with(GroupSignal::ByNumber).unwrap();
         body(World { spawner, ..world }).await;
     });
 }
@@ -230,8 +230,7 @@ fn ends_are_told_apart() {
                 },
             ),
         ] {
-            let captured = capture(&world.spawner, world.shell(script), PATIENCE, 100).await;
-            assert_eq!(captured.unwrap().status, status);
+            assert_eq!(world.run_to_end(world.shell(script)).await.1, status);
         }
     });
 }
@@ -296,7 +295,7 @@ fn a_child_has_what_it_should_and_nothing_else() {
             let mut term = nix::sys::signal::SigSet::empty();
             term.add(nix::sys::signal::Signal::SIGTERM);
             term.thread_block().unwrap();
-            let spawner = spawn::Spawner::start().unwrap();
+            let spawner = Spawner::start().unwrap();
             let world = World { spawner, ..world };
             let (leaky, _other) = rustix::pipe::pipe().unwrap();
             assert_eq!(
@@ -352,8 +351,7 @@ fn arguments_pass_byte_for_byte() {
         let odd = b"a b\t'\"$(x) \xff\xfe #~\n".to_vec();
         let mut plan = world.plan("/usr/bin/printf", &["%s"]);
         plan.argv.push(std::ffi::OsString::from_vec(odd.clone()));
-        let captured = capture(&world.spawner, plan, PATIENCE, 100).await.unwrap();
-        assert_eq!(captured.stdout, odd);
+        assert_eq!(world.run_to_end(plan).await.0, odd);
     });
 }
 
@@ -593,26 +591,27 @@ fn a_closed_stdin_is_an_error_and_no_more() {
 }
 
 #[test]
-fn a_command_ends_with_what_it_started() {
-    alone("a_command_ends_with_what_it_started", |world| async move {
-        let script = "sleep 1000 & read line; echo out; echo err >&2; exit 4";
-        let captured = capture(&world.spawner, world.shell(script), PATIENCE, 2)
+fn a_run_without_a_tag_ends_nobody_else() {
+    alone("a_run_without_a_tag_ends_nobody_else", |world| async move {
+        let mut plan = world.plan("/bin/cat", &[]);
+        plan.tag = String::new();
+        let one = world
+            .spawner
+            .spawn(plan.clone(), Generation(1))
             .await
             .unwrap();
-        assert_eq!(captured.status, ExitStatus::Code(4));
-        assert_eq!(
-            (captured.stdout.as_slice(), captured.truncated),
-            (&b"ou"[..], true)
-        );
-        let slow = world.shell("sleep 1000 & sleep 1000");
-        let limit = Duration::from_millis(100);
-        let error = capture(&world.spawner, slow, limit, 10).await.unwrap_err();
-        assert!(matches!(error, CaptureError::TimedOut { .. }));
-        let gone = world.plan("/no/such/program", &[]);
-        let error = capture(&world.spawner, gone, PATIENCE, 10)
-            .await
-            .unwrap_err();
-        assert!(matches!(error, CaptureError::Spawn(_)));
+        let other = world.spawner.spawn(plan, Generation(1)).await.unwrap();
+        one.executed.await.unwrap();
+        other.executed.await.unwrap();
+        one.group.signal(StopSignal::Kill).unwrap();
+        assert!(matches!(
+            one.exited.await,
+            ExitStatus::Signal { number: 9, .. }
+        ));
+        one.group.reap().unwrap();
+        drop(other.stdin);
+        assert_eq!(other.exited.await, ExitStatus::Code(0));
+        other.group.reap().unwrap();
     });
 }
 

@@ -40,7 +40,7 @@ pub(super) fn alone_with<B: Future<Output = ()>>(
     way: GroupSignal,
     body: impl FnOnce(World) -> B,
 ) {
-    let path = format!("supervise::process_tests::{name}");
+    let path = format!("supervise::spawn::process_tests::{name}");
     if std::env::var_os(ALONE).is_none_or(|it| it != *path) {
         return run_alone(&path);
     }
@@ -141,8 +141,21 @@ impl World {
 
     /// What `plan` prints.
     pub(super) async fn output(&self, plan: LaunchPlan) -> String {
-        let captured = capture::capture(&self.spawner, plan, PATIENCE, 1 << 20).await;
-        String::from_utf8(captured.unwrap().stdout).unwrap()
+        String::from_utf8(self.run_to_end(plan).await.0).unwrap()
+    }
+
+    /// What `plan` prints, and how it ends by itself.
+    pub(super) async fn run_to_end(&self, plan: LaunchPlan) -> (Vec<u8>, ExitStatus) {
+        let child = self.spawner.spawn(plan, Generation(1)).await.unwrap();
+        drop(child.stdin);
+        child.executed.await.unwrap();
+        let mut printed = Vec::new();
+        let mut stdout = pipe::Receiver::from_owned_fd(child.stdout).unwrap();
+        stdout.read_to_end(&mut printed).await.unwrap();
+        let status = child.exited.await;
+        assert!(child.group.members().unwrap().is_empty());
+        child.group.reap().unwrap();
+        (printed, status)
     }
 }
 
