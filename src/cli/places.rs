@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{CliError, Kind};
 use crate::config::dirs::{
-    DirectoryError, check_runtime_dir, current_user, find_paths, make_private, prepare_runtime_dir,
+    DirectoryError, check_runtime_dir, current_user, find_paths, prepare_runtime_dir,
     prepare_state_dir,
 };
 use crate::config::environment::{Environment, User};
@@ -65,11 +65,11 @@ impl Places {
         self.paths.state_dir().join("daemon.log")
     }
 
-    /// Makes the folders, private to the user, or says what is in the way.
+    /// Makes the folders of sockets and state, private to the user, or says what is in the way. The
+    /// one of the logs is not needed to serve.
     pub(crate) fn prepare(&self) -> Result<(), CliError> {
         prepare_runtime_dir(&self.paths, &self.user).map_err(unusable)?;
-        prepare_state_dir(&self.paths, &self.user).map_err(unusable)?;
-        make_private(&self.paths.logs_dir(), self.user.uid).map_err(unusable)
+        prepare_state_dir(&self.paths, &self.user).map_err(unusable)
     }
 
     /// Refuses a runtime folder that somebody else could write to. One that is missing is fine:
@@ -145,7 +145,7 @@ mod tests {
         let environment: Environment = [("HOME", root.path())].into_iter().collect();
         let places = Places::find(&flags, &environment).unwrap();
         places.prepare().unwrap();
-        for folder in ["run", "state", "state/logs"] {
+        for folder in ["run", "state"] {
             let found = std::fs::metadata(root.path().join(folder)).unwrap();
             assert_eq!(found.mode() & 0o777, 0o700, "{folder}");
         }

@@ -3,11 +3,15 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
-use super::client::{Client, PATIENT, QUICK};
-use super::error::{CliError, Verdict};
+use super::client::{Client, PATIENT, wait_for_end};
+use super::error::{CliError, Kind, Verdict};
 use super::{Context, outcomes};
 use crate::control::{Outcomes, Request};
+
+/// How long the daemon may take to leave once its servers are down.
+const END_WAIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  mcpd shutdown")]
@@ -23,23 +27,25 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
     // Before the request: a shim that sees the daemon end must already find the marker.
     let marker = places.shutdown_marker();
     leave_marker(&marker)?;
+    let process = client.process();
     let now = arguments.now;
-    let outcomes: Outcomes = match client.ask(&Request::Shutdown { now }, PATIENT) {
-        Ok(outcomes) => outcomes,
+    let answer: Result<Outcomes, CliError> = client.ask(&Request::Shutdown { now }, PATIENT);
+    let has_ended = process.is_none_or(|process| wait_for_end(&process, END_WAIT));
+    match answer {
+        Ok(_) if !has_ended => Err(CliError::server(
+            "the daemon has stopped all servers but does not end",
+        )),
+        Ok(outcomes) => outcomes::report(context, &outcomes),
+        // It has done as it was told and had no time left to say so.
+        Err(error) if error.kind == Kind::Unreachable && Client::connect(&places).is_err() => {
+            outcomes::report(context, &Outcomes::default())
+        }
         Err(error) => {
             // The daemon goes on, so nothing was shut down.
-            if Client::connect(&places).is_ok() {
-                drop(std::fs::remove_file(&marker));
-            }
-            return Err(error);
+            drop(std::fs::remove_file(&marker));
+            Err(error)
         }
-    };
-    if !client.wait_for_end(QUICK) {
-        return Err(CliError::server(
-            "the daemon has stopped all servers but does not end",
-        ));
     }
-    outcomes::report(context, &outcomes)
 }
 
 fn leave_marker(path: &Path) -> Result<(), CliError> {

@@ -26,6 +26,7 @@ use super::Context;
 use super::client::{Client, ConnectError};
 use super::clock::Deadline;
 use super::error::{CliError, Kind};
+use super::escape::escape;
 use super::places::Places;
 use crate::config::environment::{Base, Environment};
 
@@ -38,6 +39,8 @@ const START_WAIT: Duration = Duration::from_secs(60);
 /// A daemon of a trial configuration that was started by itself ends this long after its last
 /// client (design section 2).
 const TRIAL_IDLE: Duration = Duration::from_secs(600);
+/// What a line of a report begins with that is a hint.
+const HINT: &str = "hint: ";
 /// How much a failed start may say.
 const REPORT_LIMIT_BYTES: u64 = 16 << 10;
 
@@ -94,7 +97,7 @@ fn start(context: &Context, places: &Places, by: &str) -> Result<(), CliError> {
     let child = command.spawn().map_err(cannot_spawn)?;
     // The write ends in `command` must go, or the pipe never ends.
     drop(command);
-    wait_until_ready(child, File::from(reader), START_WAIT)
+    wait_until_ready(child, File::from(reader), START_WAIT, Vec::new)
 }
 
 /// The second step, in the short-lived process.
@@ -131,8 +134,9 @@ pub(crate) fn detach(context: &Context, places: &Places, by: &str) -> Result<(),
     }
     let child = command.spawn().map_err(cannot_spawn)?;
     drop(command);
-    wait_until_ready(child, File::from(reader), READY_WAIT)
-        .map_err(|error| with_last_words(error, &log_path, logged))
+    wait_until_ready(child, File::from(reader), READY_WAIT, || {
+        last_words(&log_path, logged)
+    })
 }
 
 /// Cuts what ties this process to the host that started it.
@@ -248,18 +252,26 @@ fn cannot_spawn(error: io::Error) -> CliError {
     CliError::unreachable("cannot start the daemon from /proc/self/exe").because(error)
 }
 
-/// Reads what the started process says until it is ready, has failed or takes too long.
-fn wait_until_ready(mut child: Child, mut pipe: File, wait: Duration) -> Result<(), CliError> {
+/// Reads what the started process says until it is ready, has failed or takes too long. What else
+/// there is to go by, in case that it says nothing, comes from `last_words`.
+fn wait_until_ready(
+    mut child: Child,
+    mut pipe: File,
+    wait: Duration,
+    last_words: impl FnOnce() -> Vec<String>,
+) -> Result<(), CliError> {
     let deadline = Deadline::after(wait);
     let mut said = Vec::new();
     let mut buffer = [0; 1024];
     loop {
         if !is_readable(&pipe, deadline.left()) {
-            return Err(CliError::unreachable(format!(
+            let message = format!(
                 "the daemon (pid {}) was not ready within {} s",
                 child.id(),
                 wait.as_secs()
-            )));
+            );
+            let error = CliError::unreachable(message);
+            return Err(last_words().into_iter().fold(error, CliError::hint));
         }
         match pipe.read(&mut buffer) {
             Ok(0) => break,
@@ -281,7 +293,14 @@ fn wait_until_ready(mut child: Child, mut pipe: File, wait: Duration) -> Result<
     let status = child
         .wait()
         .map_err(|error| CliError::unreachable("the daemon is lost").because(error))?;
-    Err(failure(&String::from_utf8_lossy(&said), status))
+    let said = String::from_utf8_lossy(&said);
+    let hints = if said.trim().is_empty() {
+        last_words()
+    } else {
+        Vec::new()
+    };
+    let error = failure(&said, status);
+    Err(hints.into_iter().fold(error, CliError::hint))
 }
 
 fn is_readable(pipe: &File, wait: Duration) -> bool {
@@ -302,25 +321,21 @@ fn failure(said: &str, status: std::process::ExitStatus) -> CliError {
         Some(code) if code == i32::from(Kind::Config.code()) => Kind::Config,
         _ => Kind::Unreachable,
     };
-    let mut message = None;
-    let mut hints = Vec::new();
-    for line in said.lines() {
-        if let Some(hint) = line.strip_prefix("hint: ") {
-            hints.push(hint);
-        } else if message.is_none() && !line.trim().is_empty() {
-            message = Some(line.strip_prefix("error: ").unwrap_or(line));
-        }
-    }
-    let message = match message {
-        Some(message) => message.to_owned(),
-        None => format!("the daemon ended before it was ready ({status})"),
+    let (hints, message): (Vec<&str>, Vec<&str>) =
+        said.lines().partition(|line| line.starts_with(HINT));
+    let message = message.join("\n");
+    let message = message.trim();
+    let message = match message.strip_prefix("error: ").unwrap_or(message) {
+        "" => format!("the daemon ended before it was ready ({status})"),
+        message => message.to_owned(),
     };
     let error = CliError::new(kind, message);
-    hints.into_iter().fold(error, CliError::hint)
+    let hints = hints.into_iter().filter_map(|line| line.strip_prefix(HINT));
+    hints.fold(error, CliError::hint)
 }
 
-/// Adds what the daemon logged since `from`, where it left nothing else to go by.
-fn with_last_words(error: CliError, log: &Path, from: u64) -> CliError {
+/// The last line that the daemon logged since `from`, and where the log is.
+fn last_words(log: &Path, from: u64) -> Vec<String> {
     let read = || {
         let mut file = File::open(log)?;
         file.seek(SeekFrom::Start(from))?;
@@ -330,11 +345,10 @@ fn with_last_words(error: CliError, log: &Path, from: u64) -> CliError {
     };
     let text = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    match text.lines().rfind(|line| !line.trim().is_empty()) {
-        Some(last) => error.hint(format!("its log ends with: {last}")),
-        None => error,
-    }
-    .hint(format!("the log is {}", log.display()))
+    let last = text.lines().rfind(|line| !line.trim().is_empty());
+    let last = last.map(|line| format!("its log ends with: {}", escape(line)));
+    let place = format!("the log is {}", log.display());
+    last.into_iter().chain([place]).collect()
 }
 
 #[cfg(test)]
@@ -356,6 +370,15 @@ mod tests {
             "error: cannot listen on /x: Read-only file system (os error 30)\nhint: free it\n",
             3,
             "error: cannot listen on /x: Read-only file system (os error 30)\nhint: free it\n",
+        );
+    }
+
+    #[test]
+    fn a_report_of_several_lines_stays_whole() {
+        check(
+            "error: the configuration is invalid:\n/c/mcpd.toml:1:1: error: no\n",
+            78,
+            "error: the configuration is invalid:\n/c/mcpd.toml:1:1: error: no\n",
         );
     }
 

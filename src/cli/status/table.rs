@@ -230,7 +230,7 @@ pub(crate) fn render_exit(exit: &ExitStatus) -> String {
     let number = match (exit.result, exit.code, exit.signal) {
         (Some(RunResult::Success), _, _) => String::new(),
         (_, Some(code), _) => format!(" {code}"),
-        (_, None, Some(signal)) => format!(" {signal}"),
+        (_, None, Some(signal)) => format!(" {}", signal_name(signal)),
         (_, None, None) => String::new(),
     };
     let mut text = format!("{word}{number} after {}", render_duration(exit.uptime_ms));
@@ -242,6 +242,14 @@ pub(crate) fn render_exit(exit: &ExitStatus) -> String {
         _ = write!(text, ": {}", escape(line));
     }
     text
+}
+
+/// `SIGKILL`; the number of one that has no name here.
+fn signal_name(number: i32) -> String {
+    match nix::sys::signal::Signal::try_from(number) {
+        Ok(signal) => signal.as_str().to_owned(),
+        Err(_) => number.to_string(),
+    }
 }
 
 fn cut(text: &str) -> String {
