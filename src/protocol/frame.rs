@@ -77,9 +77,16 @@ impl Frame {
 
 /// Memory in which small frames are built, one behind the other, so that building one allocates
 /// nothing as long as earlier ones have been written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameArena {
     spare: BytesMut,
+    chunk_bytes: usize,
+}
+
+impl Default for FrameArena {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Bytes that an arena takes from the allocator at once. A frame that waits keeps its whole chunk
@@ -89,7 +96,18 @@ const ARENA_CHUNK_BYTES: usize = 32 * 1024;
 impl FrameArena {
     /// An arena that holds nothing yet.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            spare: BytesMut::new(),
+            chunk_bytes: ARENA_CHUNK_BYTES,
+        }
+    }
+
+    /// An arena for one frame, which takes no more than that needs.
+    pub(crate) fn for_one() -> Self {
+        Self {
+            spare: BytesMut::new(),
+            chunk_bytes: 0,
+        }
     }
 
     /// Room for `len` bytes; what is appended is taken with [`FrameArena::take`].
@@ -97,7 +115,7 @@ impl FrameArena {
         debug_assert!(self.spare.is_empty(), "a frame was begun and never taken");
         if self.spare.capacity() < len {
             // Takes the chunk back if nothing built in it is alive any more.
-            self.spare.reserve(len.max(ARENA_CHUNK_BYTES));
+            self.spare.reserve(len.max(self.chunk_bytes));
         }
         &mut self.spare
     }
@@ -133,6 +151,12 @@ mod tests {
             "{} chunks for frames that are gone",
             seen.len()
         );
+    }
+
+    #[test]
+    fn an_arena_for_one_frame_takes_no_chunk() {
+        assert!(FrameArena::for_one().room(10).capacity() < 100);
+        assert_eq!(FrameArena::new().room(10).capacity(), ARENA_CHUNK_BYTES);
     }
 
     proptest! {

@@ -647,6 +647,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_without_end_costs_no_memory() {
+        for start in ["progress ", "{\"a\":\"", "{\"a\":[", " "] {
+            let mut reader = LineReader::new(LIMIT);
+            reader.feed(start.as_bytes());
+            for _ in 0..500 {
+                let spare = reader.spare();
+                let room = spare.capacity() - spare.len();
+                spare.extend_from_slice(&vec![b' '; room]);
+                assert!(reader.poll().is_none());
+                assert!(reader.held_bytes() <= SAMPLE_BYTES);
+                assert!(reader.buffer.capacity() <= 2 * CHUNK_BYTES);
+            }
+        }
+    }
+
+    #[test]
     fn framing_of_language_servers_is_recognised() {
         check(
             "Content-Length: 17\r\n\r\n{\"method\":\"ping\"}content-length: 9\r\n",

@@ -180,9 +180,10 @@ impl<'message> Splice<'message> {
         Span::new(0, self.message.bytes().len())
     }
 
-    /// The changed message as a line.
+    /// The changed message as a line, in memory of its own. On the way of every message
+    /// [`Splice::finish_in`] is cheaper.
     pub fn finish(&self) -> Frame {
-        self.finish_in(&mut FrameArena::new())
+        self.finish_in(&mut FrameArena::for_one())
     }
 
     /// The changed message as a line, built in the memory of `arena`.
