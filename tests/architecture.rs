@@ -33,10 +33,6 @@ const CORE_ROOMS: &[&str] = &["protocol", "session", "control", "config", "super
 /// The files of core rooms that do I/O, each with what it does.
 const SHELL_FILES: &[(&str, &str)] = &[
     (
-        "config/command_value",
-        "runs the command that gives a value",
-    ),
-    (
         "config/dirs",
         "looks at the folders that paths are made from",
     ),

@@ -482,3 +482,169 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
     }
     at
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn source(text: &str) -> SourceText {
+        SourceText::new(Path::new("/c/x.toml"), text)
+    }
+
+    /// The line of the first `needle` in `text`, and the mark below it.
+    #[track_caller]
+    fn check(text: &str, needle: &str, expected_line: &str, expected_mark: &str) {
+        let at = text.find(needle).unwrap();
+        let line = source(text).source_line(at..at + needle.len());
+        let mark = format!(
+            "{}{}",
+            " ".repeat(line.mark_start),
+            "^".repeat(line.mark_len)
+        );
+        assert_eq!(
+            (line.text.as_str(), mark.as_str()),
+            (expected_line, expected_mark)
+        );
+    }
+
+    #[test]
+    fn places_count_from_one_and_columns_are_characters() {
+        let source = source("\u{feff}a = 1\r\nö = 2\n");
+        let place = |at| (source.place(at).line, source.place(at).column);
+        assert_eq!(
+            [place(0), place(4), place(7), place(9), place(12)],
+            [(1, 1), (1, 5), (2, 1), (2, 2), (2, 5)]
+        );
+        assert_eq!(place(1000), (3, 1));
+        // In the middle of a character.
+        assert_eq!(place(8), (2, 1));
+    }
+
+    #[test]
+    fn the_mark_lies_below_what_is_meant() {
+        check("aé = 5\n", "5", "aé = 5", "     ^");
+        check("\ta = 5\r\n", "5", " a = 5", "     ^");
+        check("a = [\n1,\n2]\n", "[\n1,\n2]", "a = [", "    ^");
+        check(
+            "a = \"\u{1b}[31mx\"",
+            "\u{1b}",
+            "a = \"\u{fffd}[31mx\"",
+            "     ^",
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_mark() {
+        let text = format!("a = \"{}\" # {}", "x".repeat(300), "y".repeat(300));
+        let line = source(&text).source_line(305..308);
+        assert!(line.text.starts_with('…') && line.text.ends_with('…'));
+        assert_eq!(line.text.chars().count(), SHOWN_LINE_LIMIT_CHARS + 2);
+        let marked: String = line
+            .text
+            .chars()
+            .skip(line.mark_start)
+            .take(line.mark_len)
+            .collect();
+        assert_eq!(marked, &text[305..308]);
+    }
+
+    #[test]
+    fn values_of_env_are_masked_wherever_they_stand() {
+        check("[env]\nA = \"s3cr3t\"", "\"s3cr3t\"", "A =‹…›", "   ^^^");
+        check("[env]\nA = \"s3cr3t\"", "A", "A =‹…›", "^");
+        check("[ defaults . env ] # x\nA = 's3cr3t'", "A", "A =‹…›", "^");
+        check("[env.A]\nfile = \"s3cr3t\"", "file", "file =‹…›", "^^^^");
+        check("env.A = \"s3cr3t\"", "env", "env.A =‹…›", "^^^");
+        check("env = { A = \"s3cr3t\" }", "env", "env =‹…›", "^^^");
+        check(
+            "env = {\n  A = \"s3cr3t\",\n}\nb = 1",
+            "A",
+            "  ‹…›",
+            "  ^^^",
+        );
+        check("env = {\n  A = \"x\",\n}\nb = 1", "b", "b = 1", "^");
+        check("[env]\nA = \"\"\"\ns3cr3t\n\"\"\"", "s3cr3t", "‹…›", "^^^");
+        check("[env]\n# A = s3cr3t", "#", "‹…›", "^^^");
+        check(
+            "[env]\nA = 1\n[tools]\nallow = 5",
+            "5",
+            "allow = 5",
+            "        ^",
+        );
+    }
+
+    #[test]
+    fn secrets_among_arguments_are_masked() {
+        let text = "args = [\"--token\", \"s3cr3t\", \"x\", 5]";
+        check(
+            text,
+            "5",
+            "args = [\"--token\", \"‹…›\", \"x\", 5]",
+            "                               ^",
+        );
+        check(
+            "args = [\"--token=s3cr3t\", 5]",
+            "5",
+            "args = [\"--token=‹…›\", 5]",
+            "                       ^",
+        );
+    }
+
+    #[test]
+    fn a_place_alone_is_enough_to_mark_a_word() {
+        let source = source("a = \"x y\"\nb = [1, 2]");
+        let marked = |line, column| {
+            let span = source.span_of(Place { line, column }).unwrap();
+            source.text()[span].to_owned()
+        };
+        assert_eq!(
+            [marked(1, 5), marked(2, 6), marked(2, 9)],
+            ["\"x y\"", "1", "2"]
+        );
+        assert_eq!(source.span_of(Place { line: 9, column: 1 }), None);
+        assert_eq!(source.span_of(Place { line: 0, column: 0 }), None);
+    }
+
+    #[test]
+    fn a_finding_about_a_whole_file_has_no_line() {
+        let finding = Diagnostic::file_error(Code::File, Path::new("/c/x.toml"), "no such file")
+            .with_hint("a\nb");
+        assert_eq!(
+            finding.to_string(),
+            "/c/x.toml: error: no such file\n = a\n   b"
+        );
+        assert_eq!(finding.to_line(), "/c/x.toml: no such file");
+        assert_eq!(
+            serde_json::to_string(&finding).unwrap(),
+            r#"{"severity":"error","code":"file","file":"/c/x.toml","key":"","message":"no such file","source":null,"hint":"a\nb"}"#
+        );
+    }
+
+    #[test]
+    fn findings_are_sorted_by_file_and_place() {
+        let at = |file: &str, line| {
+            let finding = Diagnostic::file_error(Code::File, Path::new(file), "m");
+            finding.at(Some(Place { line, column: 1 }))
+        };
+        let mut findings = vec![at("b", 1), at("a", 2), at("a", 1)];
+        Diagnostic::sort(&mut findings);
+        assert_eq!(findings, [at("a", 1), at("a", 2), at("b", 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_span_of_any_text_can_be_shown(
+            text in "([a-z=\"'\\[\\]{}\n\t ]|env|--token|\\PC){0,60}",
+            start in 0usize..300,
+            len in 0usize..300,
+        ) {
+            let source = source(&text);
+            let line = source.source_line(start..start + len);
+            prop_assert!(line.mark_len >= 1);
+            prop_assert!(!line.text.contains('\n'));
+            let place = source.place(start);
+            prop_assert!(source.span_of(place).is_some());
+        }
+    }
+}

@@ -9,10 +9,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::advice::{Reading, advise};
-use super::command_value::{find_program, is_executable};
 use super::diagnostics::{Code, Diagnostic, SourceText};
 use super::draft::Draft;
 use super::environment::Base;
@@ -298,13 +298,17 @@ fn decode<'c>(path: &Path, contents: &'c FileContents) -> Result<&'c str, Vec<Di
     })
 }
 
+/// Whether a path is a file, or a bare name is an executable one in an absolute folder of the PATH.
 fn is_program(path: &Path, search_path: &OsStr) -> bool {
-    match path.is_absolute() {
-        true => path.is_file(),
-        false => {
-            find_program(path.as_os_str(), search_path).is_some_and(|file| is_executable(&file))
-        }
+    if path.is_absolute() {
+        return path.is_file();
     }
+    let mut folders = std::env::split_paths(search_path).filter(|folder| folder.is_absolute());
+    folders.any(|folder| is_executable(&folder.join(path)))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0)
 }
 
 /// Errors of filling in know the place; the line is added here, where the text is.
@@ -765,6 +769,18 @@ mod tests {
                 "b: servers.d/b.toml:1:11: `command` holds several words, and no file has this name"
             ]
         );
+    }
+
+    #[test]
+    fn a_name_with_a_blank_may_be_a_program_on_the_path() {
+        let folder = folder(&[("servers.d/a.toml", "command = \"my tool\"")]);
+        write(folder.path(), "my tool", b"", 0o700);
+        let path = folder.path().to_str().unwrap();
+        let loaded = load_with(folder.path(), &base(&[("PATH", path)]), None);
+        assert_eq!(shown(folder.path(), &loaded), ["a: ok"]);
+        write(folder.path(), "my tool", b"", 0o600);
+        let loaded = load_with(folder.path(), &base(&[("PATH", path)]), None);
+        assert_eq!(loaded.errors().len(), 1);
     }
 
     #[test]

@@ -4,13 +4,13 @@
 //! error), [`expand`] (`${NAME}`), [`env_file`], [`environment`] (what a child is given),
 //! [`resolve`] (what a spawn needs), [`diff`] (what an edit touches), [`advice`] (what `mcpd check`
 //! warns of), [`redact`] (what is never shown) and [`paths`] (where things are). The shell does the
-//! reading: [`load`], [`sources`], [`command_value`] and [`dirs`].
+//! reading: [`load`], [`sources`], [`regular_file`], [`hash_key`] and [`dirs`]. The commands of
+//! `{ command = … }` values are run by the daemon, which reaps what it starts.
 //!
 //! Nothing here starts or stops a server, and no value of an environment is ever part of a message.
 
 pub mod advice;
 pub mod arg_secrets;
-pub mod command_value;
 pub mod diagnostics;
 pub mod diff;
 pub mod dirs;

@@ -1,21 +1,17 @@
-//! Reads what a server's values come from: its `env_file`, its `{ file }` values and, for a spawn,
-//! its `{ command }` values.
+//! Reads the files that a server's values come from: its `env_file` and its `{ file }` values.
 //!
 //! It refuses an `env_file` that others can read. It keeps nothing: what is read goes into
-//! [`Sources`] for one spawn, and for comparing only keyed hashes remain.
+//! [`Sources`] for one spawn, and for comparing only keyed hashes remain. It runs no command.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::command_value::CommandValues;
 use super::diagnostics::{Code, Diagnostic, Severity};
 use super::env_file::parse_env_file;
-use super::environment::Base;
 use super::fingerprint::{Fingerprint, HashKey};
 use super::regular_file::{FileContents, read_regular_file};
-use super::resolve::{ResolvedLaunch, Sources, resolve};
+use super::resolve::Sources;
 use super::spec::{EnvValue, ServerSpec};
-use crate::time::Moment;
 
 /// What the files of a server held.
 #[derive(Debug, Default)]
@@ -69,52 +65,6 @@ pub fn read_file_sources(
     }
     if errors.is_empty() {
         Ok(read)
-    } else {
-        Err(errors)
-    }
-}
-
-/// Everything for a spawn: files are read, commands run, variables filled in. Files are read on a
-/// thread of their own, since a home directory may be on a network.
-///
-/// # Errors
-/// Whatever is missing; no message holds a value.
-pub async fn prepare_launch(
-    spec: &ServerSpec,
-    base: &Base,
-    commands: &CommandValues,
-    now: Moment,
-) -> Result<ResolvedLaunch, Vec<Diagnostic>> {
-    let (copy, uid) = (spec.clone(), base.user().uid);
-    let read = tokio::task::spawn_blocking(move || read_file_sources(&copy, uid, None));
-    let read = read.await.unwrap_or_else(|_| {
-        Err(vec![Diagnostic::file_error(
-            Code::File,
-            &spec.file,
-            "reading the files of its values was broken off",
-        )])
-    });
-    let mut sources = read?.sources;
-    let mut errors = Vec::new();
-    for (name, value) in &spec.launch.env {
-        let EnvValue::Command(command) = value else {
-            continue;
-        };
-        match commands.value(command, base, now).await {
-            Ok(output) => {
-                sources.values.insert(name.clone(), output);
-            }
-            Err(error) => {
-                let key = format!("env.{name}");
-                let message = format!("the command of `{key}` gave no value: {error}");
-                errors.push(
-                    Diagnostic::file_error(Code::CommandValue, &spec.file, message).with_key(key),
-                );
-            }
-        }
-    }
-    if errors.is_empty() {
-        resolve(spec, base, &sources)
     } else {
         Err(errors)
     }
@@ -188,4 +138,24 @@ fn open_value_file(
             .with_key(key)
             .with_hint(format!("chmod 600 {}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_is_cut() {
+        for (text, expected) in [
+            ("a\n", "a"),
+            ("a\r\n", "a"),
+            ("a\n\n", "a\n"),
+            ("a", "a"),
+            ("a\r", "a\r"),
+            ("\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(cut_newline(text.into()), expected.as_bytes(), "{text:?}");
+        }
+    }
 }

@@ -174,3 +174,27 @@ pub struct ToolRules {
     pub allow: Option<Vec<String>>,
     pub deny: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_of_letters_digits_and_three_signs() {
+        let longest = "n".repeat(64);
+        for name in ["a", "9", "calc.v2", "a_b-c", &longest] {
+            assert_eq!(
+                ServerName::parse(name)
+                    .map(|name| name.to_string())
+                    .as_deref(),
+                Some(name)
+            );
+        }
+        let too_long = "n".repeat(65);
+        for name in [
+            "", "-a", ".a", "_a", "a b", "a/b", "ä", "a\n", "..", &too_long,
+        ] {
+            assert_eq!(ServerName::parse(name), None, "{name:?}");
+        }
+    }
+}
