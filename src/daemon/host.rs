@@ -98,6 +98,7 @@ async fn control_loop(
     let mut text = ControlLines::default();
     let mut first = true;
     while let Some(line) = text.next(stream).await? {
+        let serving = shared.serving.read().await;
         let asked = decode_request(&line);
         let reply = match asked.request {
             Err(unreadable) => Err(unreadable.to_error()),
@@ -105,6 +106,7 @@ async fn control_loop(
                 Ok(attachment) => {
                     let reply = Ok(attached(&attachment));
                     write_reply(stream, &asked.id, &reply, first).await?;
+                    drop(serving);
                     let mut lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
                     lines.feed(&text.held);
                     serve_host(stream.clone(), lines, attach, attachment, peer, shared).await;
@@ -206,13 +208,12 @@ fn stopping() -> ControlError {
 /// Hands a host to its worker and reads from it until it ends.
 async fn serve_host(
     stream: Arc<UnixStream>,
-    mut lines: LineReader,
+    lines: LineReader,
     attach: Attach,
     attachment: Attachment,
     peer: Peer,
     shared: &Arc<Shared>,
 ) {
-    lines.set_limit(attachment.message_limit_bytes);
     let Attachment {
         key,
         worker,

@@ -4,6 +4,7 @@
 //! program. What goes wrong here is a failure to start like any other.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -97,13 +98,24 @@ fn program(launch: &ResolvedLaunch) -> Result<(PathBuf, PathBuf), SpawnFailure> 
     let path = launch.environment.get("PATH").unwrap_or_default();
     let file = match &launch.program {
         Program::Name(name) if name == OURSELVES => {
-            let shown = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(OURSELVES));
-            return Ok((PathBuf::from(OUR_FILE), shown));
+            return Ok(ourselves());
         }
         Program::Name(name) => inspect::resolve(Path::new(name), path)?,
         Program::File(file) => inspect::resolve(file, path)?,
     };
     Ok((file.clone(), file))
+}
+
+/// Our own file: under its name, so that process lists show it, unless another stands there now.
+fn ourselves() -> (PathBuf, PathBuf) {
+    let named = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(OURSELVES));
+    let same = std::fs::metadata(&named)
+        .and_then(|there| Ok((there, std::fs::metadata(OUR_FILE)?)))
+        .is_ok_and(|(there, ours)| there.dev() == ours.dev() && there.ino() == ours.ino());
+    match same {
+        true => (named.clone(), named),
+        false => (PathBuf::from(OUR_FILE), named),
+    }
 }
 
 /// The first of `errors` as a failure, with its hint; the others are counted.

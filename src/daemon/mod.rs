@@ -33,7 +33,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::stat::{Mode as FileMode, umask};
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{RwLock, mpsc};
 
 use crate::config::dirs::{self, DirectoryError};
 use crate::config::environment::{Base, Environment, User};
@@ -198,6 +198,7 @@ impl Daemon {
             seed: AtomicU64::new(seed),
             host_keys: AtomicU64::new(0),
             registry: sender.clone(),
+            serving: RwLock::new(()),
         });
         let accepting = shared.clone();
         let listening = tokio::spawn(listen::accept_each(listener, move |stream| {

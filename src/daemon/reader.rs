@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
@@ -77,12 +78,21 @@ pub(crate) struct Reader<S> {
 pub(crate) struct Transit {
     room: Arc<Semaphore>,
     pool: Pool,
+    /// `message_limit`, which may change while lines arrive.
+    limit_bytes: Arc<AtomicUsize>,
 }
 
 impl Transit {
-    pub(crate) fn new(pool: Pool) -> Self {
-        let room = Arc::new(Semaphore::new(TRANSIT_LIMIT_BYTES));
-        Self { room, pool }
+    pub(crate) fn new(pool: Pool, limit_bytes: usize) -> Self {
+        Self {
+            room: Arc::new(Semaphore::new(TRANSIT_LIMIT_BYTES)),
+            pool,
+            limit_bytes: Arc::new(AtomicUsize::new(limit_bytes)),
+        }
+    }
+
+    pub(crate) fn set_limit(&self, limit_bytes: usize) {
+        self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
 }
 
@@ -160,6 +170,8 @@ impl<S: Source> Reader<S> {
     }
 
     async fn fill(&mut self) -> io::Result<()> {
+        let limit_bytes = self.transit.limit_bytes.load(Ordering::Relaxed);
+        self.lines.set_limit(limit_bytes);
         loop {
             self.source.readable().await?;
             match self.source.try_read(self.lines.spare()) {

@@ -36,6 +36,9 @@ const ATTACHMENT_LIMIT: usize = 4096;
 /// Workers for names that nobody configured, kept only for the hosts that asked for them.
 const STRANGER_LIMIT: usize = 64;
 
+/// How long the last replies may take.
+const LAST_REPLIES: Duration = Duration::from_secs(1);
+
 /// A reply on its way to a control connection.
 pub(crate) type Answer = oneshot::Sender<Result<serde_json::Value, ControlError>>;
 
@@ -67,7 +70,6 @@ pub(crate) struct Attachment {
     pub(crate) instance: Arc<str>,
     pub(crate) worker: WorkerHandle,
     pub(crate) ticket: Ticket,
-    pub(crate) message_limit_bytes: usize,
 }
 
 /// One server that has a worker.
@@ -141,7 +143,7 @@ impl Registry {
             tokio::select! {
                 Some(event) = self.events.recv() => self.handle(event).await,
                 Some(server) = self.returned.recv() => self.ticket_returned(&server).await,
-                Some(ended) = self.workers.join_next() => worker_ended(ended),
+                Some(ended) = self.workers.join_next() => self.worker_ended(ended),
                 () = clock::sleep_until(idle) => self.end(Mode::Polite).await,
             }
         }
@@ -149,6 +151,12 @@ impl Registry {
         for answer in self.farewells.drain(..) {
             // Whoever asked may have left.
             drop(answer.send(Ok(self::answer::no_outcomes())));
+        }
+        // Nobody is told anything more; replies that are being written still go out.
+        drop(self.events);
+        let written = tokio::time::timeout(LAST_REPLIES, self.shared.serving.write()).await;
+        if written.is_err() {
+            tracing::warn!("a control client did not take its last reply");
         }
     }
 
@@ -263,7 +271,6 @@ impl Registry {
             key: self.shared.next_host(),
             instance: name.clone(),
             worker: slot.worker.clone(),
-            message_limit_bytes: slot.setting.policy().message_limit_bytes,
             ticket: Ticket {
                 server: name,
                 returned: self.tickets.clone(),
@@ -281,6 +288,24 @@ impl Registry {
             socket: ServerSocket::default(),
         };
         self.slots.insert(Arc::from(server), slot);
+    }
+
+    /// A worker has ended. One that ended by a panic has let its hosts and its child go; another
+    /// takes its place, so that one server's fault is one server's restart.
+    fn worker_ended(&mut self, ended: Result<(), tokio::task::JoinError>) {
+        let Err(error) = ended else { return };
+        tracing::error!(%error, "a worker failed");
+        if self.ending.is_some() {
+            return;
+        }
+        for (name, slot) in &mut self.slots {
+            if slot.worker.inbox.is_closed() {
+                let setting = slot.setting.clone();
+                let (worker, handle) = Worker::new(name, self.shared.clone(), setting);
+                self.workers.spawn(worker.run());
+                slot.worker = handle;
+            }
+        }
     }
 
     async fn ticket_returned(&mut self, server: &str) {
@@ -341,12 +366,6 @@ impl Registry {
 
 fn mode(now: bool) -> Mode {
     if now { Mode::Kill } else { Mode::Polite }
-}
-
-fn worker_ended(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a worker failed");
-    }
 }
 
 /// Hands a command to a worker. One that has ended needs none.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::mpsc;
+use tokio::sync::{RwLock, mpsc};
 
 use crate::config::environment::Base;
 use crate::config::fingerprint::HashKey;
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) seed: AtomicU64,
     pub(crate) host_keys: AtomicU64,
     pub(crate) registry: mpsc::Sender<registry::Event>,
+    /// Read while a control request is served, so that the end waits for replies being written.
+    pub(crate) serving: RwLock<()>,
 }
 
 impl Shared {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::config::diagnostics::Diagnostic;
 use crate::config::spec::{Policy, ServerSpec};
 use crate::ids::HostKey;
-use crate::session::{MuxConfig, ToolRules};
+use crate::session::{MuxConfig, Service, ToolRules};
 use crate::supervise::{self, Cause, Mode};
 use crate::time::Moment;
 
@@ -202,14 +202,18 @@ impl Worker {
     fn configure(&mut self, setting: Setting, applied: Applied, now: Moment) {
         let was_enabled = self.setting.spec.as_ref().is_some_and(|spec| spec.enabled);
         self.setting = setting;
+        let Some(spec) = self.setting.spec.clone() else {
+            self.tell(supervise::Event::Remove, now);
+            // What is wrong with the file may be something else than before.
+            let why = self.unavailable(String::new());
+            self.mux.set_service(Service::Unavailable(why), now);
+            return;
+        };
         if applied == Applied::Noted {
             return;
         }
-        let Some(spec) = self.setting.spec.clone() else {
-            self.tell(supervise::Event::Remove, now);
-            return;
-        };
         let policy = Box::new(spec.policy.clone());
+        self.handle.transit.set_limit(policy.message_limit_bytes);
         self.mux.configure(mux_config(&self.instance, &policy), now);
         let restart = applied == Applied::Restart && was_enabled && spec.enabled;
         self.tell(supervise::Event::Reconfigured { restart, policy }, now);

@@ -92,7 +92,7 @@ impl Worker {
         let (publisher, published) = watch::channel(Arc::default());
         let handle = WorkerHandle {
             inbox: sender,
-            transit: Transit::new(shared.pool.clone()),
+            transit: Transit::new(shared.pool.clone(), setting.policy().message_limit_bytes),
             published,
         };
         let policy = setting.policy();
@@ -149,8 +149,10 @@ impl Worker {
             () = clock::sleep_until(deadline) => {}
         }
         let now = clock::now();
-        self.mux.handle_timeout(now);
+        // The supervisor first: it knows why a start took too long, a waiting request only that.
         self.supervisor.handle_timeout(now);
+        self.settle();
+        self.mux.handle_timeout(now);
     }
 
     fn handle(&mut self, event: Event) {

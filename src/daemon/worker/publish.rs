@@ -79,6 +79,7 @@ impl Worker {
         let mux = self.mux.snapshot(now);
         let times = Times::at(now);
         let reason = self.reason(&supervisor);
+        let (state, substate) = self.states(&supervisor);
         ServerStatus {
             name: self.instance.to_string(),
             description: self
@@ -86,8 +87,8 @@ impl Worker {
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.description.clone()),
-            state: state(supervisor.state),
-            substate: substate(supervisor.substate),
+            state,
+            substate,
             desired: if supervisor.desired_up {
                 Desired::Up
             } else {
@@ -134,6 +135,16 @@ impl Worker {
             log_lost: self.log.lost(),
             stop: stop_status(&supervisor, &times),
             ..ServerStatus::default()
+        }
+    }
+
+    /// The states, where a file that never was valid counts as a failure.
+    fn states(&self, supervisor: &SupervisorStatus) -> (State, Substate) {
+        match (&self.setting.spec, &self.setting.verdict) {
+            (None, Verdict::Invalid(_)) if supervisor.state == supervise::State::Stopped => {
+                (State::Failed, Substate::Config)
+            }
+            _ => (state(supervisor.state), substate(supervisor.substate)),
         }
     }
 
