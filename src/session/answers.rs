@@ -309,7 +309,7 @@ impl Mux {
         for (span, kept) in &edits {
             splice.replace(span.within(result), kept);
         }
-        splice.finish()
+        splice.finish_in(&mut self.arena)
     }
 
     /// An error of ours for a host.

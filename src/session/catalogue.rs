@@ -19,6 +19,9 @@ use crate::protocol::json;
 /// Pages of one list that are compared; a server with more is told of as changed.
 const PAGES: usize = 1_000;
 
+/// The longest cursor that is kept, in bytes as written.
+pub(super) const CURSOR_LIMIT_BYTES: usize = 64 * 1024;
+
 /// The lists of MCP that a host may hold a copy of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListKind {
@@ -109,7 +112,9 @@ pub(super) fn read_page(kind: ListKind, result: &[u8], rules: &ToolRules) -> Pag
     let mut page = Page::default();
     for entry in json::members(result) {
         if entry.is("nextCursor") {
-            page.next = json::raw_text(entry.value).map(|_| Bytes::copy_from_slice(entry.value));
+            let is_cursor =
+                json::raw_text(entry.value).is_some() && entry.value.len() <= CURSOR_LIMIT_BYTES;
+            page.next = is_cursor.then(|| Bytes::copy_from_slice(entry.value));
         } else if entry.is(kind.member()) {
             let is_denied = |item: &[u8]| kind == ListKind::Tools && is_denied(item, rules);
             if let Some(kept) = page.read_items(entry.value, is_denied) {

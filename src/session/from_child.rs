@@ -200,7 +200,8 @@ impl Mux {
         self.requests.mark_progress(key);
         let mut splice = Splice::of(message);
         splice.replace_member(Member::ParamsProgressToken, &token);
-        self.send(host, splice.finish(), false);
+        let frame = splice.finish_in(&mut self.arena);
+        self.send(host, frame, false);
     }
 
     fn child_updated(&mut self, message: &Message) {

@@ -9,7 +9,7 @@ use super::action::MuxAction;
 use super::answers::Failure;
 use super::attach::Session;
 use super::batch::BatchAnswer;
-use super::catalogue::ListKind;
+use super::catalogue::{CURSOR_LIMIT_BYTES, ListKind};
 use super::levels::Level;
 use super::limits::{OPEN_PER_CHILD, OPEN_PER_HOST};
 use super::mux::Mux;
@@ -18,8 +18,9 @@ use super::requests::{
     Asker, BatchKey, HostAsker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId,
 };
 use super::service::{Refusal, Service, refusal};
-use super::subscriptions::{Next, Uri};
+use super::subscriptions::{Next, URI_LIMIT_BYTES, Uri};
 use crate::ids::HostKey;
+use crate::protocol::id::ID_LIMIT_BYTES;
 use crate::protocol::{
     Batch, BatchItem, ErrorCode, Fault, FaultReason, Kind, Line, Member, Message, RequestId,
     Splice, Version, json, negotiate,
@@ -193,6 +194,10 @@ impl Mux {
         if !incoming.message.is_jsonrpc_two() {
             return Some("`jsonrpc` is not \"2.0\"".to_owned());
         }
+        let token = incoming.message.value(Member::MetaProgressToken);
+        if token.is_some_and(|token| token.len() > ID_LIMIT_BYTES) {
+            return Some("the progress token is longer than 64 KiB".to_owned());
+        }
         let is_open = self.requests.of_host(incoming.host, &incoming.id).is_some();
         is_open.then(|| "a request with this id is open already".to_owned())
     }
@@ -297,7 +302,9 @@ impl Mux {
             "logging/setLevel" => self.decide_level(incoming),
             "resources/subscribe" | "resources/unsubscribe" => {
                 let Some(uri) = uri_of(message) else {
-                    return invalid_params("`params.uri` is missing or is no string".to_owned());
+                    return invalid_params(format!(
+                        "`params.uri` is missing, no string, or longer than {URI_LIMIT_BYTES} bytes"
+                    ));
                 };
                 self.decide_subscription(method == "resources/subscribe", incoming.host, uri)
             }
@@ -305,10 +312,7 @@ impl Mux {
                 .into_iter()
                 .find(|kind| kind.method() == method)
             {
-                Some(kind) => Decision::Forward(Purpose::List {
-                    kind,
-                    cursor: cursor_of(message),
-                }),
+                Some(kind) => decide_list(kind, message),
                 None => Decision::Forward(Purpose::Call),
             },
         }
@@ -504,7 +508,8 @@ impl Mux {
         {
             let mut splice = Splice::of(message);
             splice.replace_member(Member::ParamsRequestId, id.to_string().as_bytes());
-            self.queue.push_reserved(splice.finish());
+            let frame = splice.finish_in(&mut self.arena);
+            self.queue.push_reserved(frame);
         }
         self.drop_request(key);
     }
@@ -570,12 +575,22 @@ fn is_call(message: &Message) -> bool {
 }
 
 fn uri_of(message: &Message) -> Option<Uri> {
-    let text = message.text(Member::ParamsUri)?.into_owned();
-    let raw = Bytes::copy_from_slice(message.value(Member::ParamsUri)?);
-    Some(Uri { text, raw })
+    let raw = message.value(Member::ParamsUri)?;
+    let text = message.text(Member::ParamsUri)?;
+    (raw.len() <= URI_LIMIT_BYTES).then(|| Uri {
+        text: text.into_owned(),
+        raw: Bytes::copy_from_slice(raw),
+    })
 }
 
-fn cursor_of(message: &Message) -> Option<Bytes> {
-    let params = message.value(Member::Params)?;
-    json::find_member(params, "cursor").map(|entry| Bytes::copy_from_slice(entry.value))
+fn decide_list(kind: ListKind, message: &Message) -> Decision {
+    let params = message.value(Member::Params).unwrap_or_default();
+    let cursor = json::find_member(params, "cursor").map(|entry| entry.value);
+    if cursor.is_some_and(|cursor| cursor.len() > CURSOR_LIMIT_BYTES) {
+        return invalid_params(format!(
+            "`params.cursor` is longer than {CURSOR_LIMIT_BYTES} bytes"
+        ));
+    }
+    let cursor = cursor.map(Bytes::copy_from_slice);
+    Decision::Forward(Purpose::List { kind, cursor })
 }

@@ -21,7 +21,7 @@ use super::settings::{HostInfo, MuxConfig};
 use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest};
 use super::subscriptions::Subscriptions;
 use crate::ids::{Generation, HostKey};
-use crate::protocol::{ChildIdentity, ErrorCode, Frame, Line, Opening};
+use crate::protocol::{ChildIdentity, ErrorCode, Frame, FrameArena, Line, Opening};
 use crate::time::{Moment, earliest};
 
 /// How long a host that ended its input is waited for: after that what it still has open is
@@ -84,6 +84,8 @@ pub struct Mux {
     /// Whether the shell was told of frames for the child and has not polled them all.
     pub(super) child_was_told: bool,
     pub(super) last_batch: u64,
+    /// Where changed messages are built.
+    pub(super) arena: FrameArena,
     /// The time of the event at hand.
     pub(super) now: Moment,
 }
@@ -111,6 +113,7 @@ impl Mux {
             ending: Vec::new(),
             child_was_told: false,
             last_batch: 0,
+            arena: FrameArena::new(),
             now: Moment::ZERO,
         }
     }

@@ -16,6 +16,9 @@ use crate::ids::HostKey;
 /// Subscriptions that one host may hold; beyond that it is told `overloaded`.
 pub(super) const HOLDINGS_PER_HOST: usize = 10_000;
 
+/// The longest uri that can be subscribed to, in bytes as written.
+pub(super) const URI_LIMIT_BYTES: usize = 8 * 1024;
+
 /// A uri, as text to compare and as the JSON string that was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Uri {

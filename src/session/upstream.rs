@@ -63,6 +63,6 @@ impl Mux {
             }
             _ => {}
         }
-        Some(splice.finish())
+        Some(splice.finish_in(&mut self.arena))
     }
 }
