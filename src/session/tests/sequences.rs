@@ -6,6 +6,7 @@
 //! request is given to two children; ids upstream are positive and never used twice; nothing but
 //! answers goes to a host before its `initialize` was answered; at the end nothing is held.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => Just(Step::Open),
         2 => Just(Step::Crash),
         8 => (1..6_u8).prop_map(|frames| Step::ChildReads { frames }),
-        8 => (which.clone(), kind.clone()).prop_map(|(which, kind)| Step::Answer { which, kind }),
+        8 => (which, kind.clone()).prop_map(|(which, kind)| Step::Answer { which, kind }),
         3 => which.prop_map(|which| Step::Progress { which }),
         2 => kind.clone().prop_map(|kind| Step::ChildSays { kind }),
         1 => host.clone().prop_map(|host| Step::Stall { host }),
@@ -283,18 +284,16 @@ impl Model {
         self.last_tag += 1;
         let tag = self.last_tag;
         let model = self.hosts.get_mut(&host).expect("picked from them");
-        if model.owed.contains_key(&id) {
-            model.doubled.push(id);
-        } else {
-            model.owed.insert(
-                id,
-                Owed {
+        match model.owed.entry(id) {
+            Entry::Occupied(_) => model.doubled.push(id),
+            Entry::Vacant(place) => {
+                place.insert(Owed {
                     tag,
                     is_initialize,
                     in_batch,
                     is_optional: false,
-                },
-            );
+                });
+            }
         }
         tag
     }
@@ -567,7 +566,7 @@ impl Model {
 
     fn configure(&mut self, kind: u8) {
         let config = MuxConfig {
-            max_calls: (kind % 2 == 0).then_some(1),
+            max_calls: (kind & 1 == 0).then_some(1),
             request_timeout: (kind % 4 < 2).then_some(Duration::from_secs(50)),
             ..config()
         };
@@ -583,11 +582,7 @@ impl Model {
     fn pump(&mut self) {
         while let Some(action) = self.mux.poll_action() {
             match action {
-                MuxAction::HostReady(host) => {
-                    if self.hosts.get(&host).is_some_and(|model| !model.is_stalled) {
-                        self.host_reads(host);
-                    }
-                }
+                MuxAction::HostReady(host) if self.reads(host) => self.host_reads(host),
                 MuxAction::DropHost(host, _) => {
                     self.hosts.remove(&host);
                 }
@@ -601,6 +596,10 @@ impl Model {
                 _ => {}
             }
         }
+    }
+
+    fn reads(&self, host: HostKey) -> bool {
+        self.hosts.get(&host).is_some_and(|model| !model.is_stalled)
     }
 
     fn host_reads(&mut self, host: HostKey) {
