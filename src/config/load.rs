@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::advice::{Reading, advise};
-use super::diagnostics::{Code, Diagnostic, SourceText};
+use super::diagnostics::{Code, Diagnostic, Severity, SourceText};
 use super::draft::Draft;
 use super::environment::Base;
 use super::fingerprint::HashKey;
@@ -116,6 +116,9 @@ pub fn load(request: LoadRequest<'_>) -> Loaded {
             &request,
             &mut warnings,
         );
+        let memory_limit_bytes = loaded.daemon.config.memory_limit_bytes;
+        let spec = server.as_ref().ok();
+        warnings.extend(spec.and_then(|spec| larger_than_memory(spec, memory_limit_bytes)));
         loaded.servers.insert(name, server);
         loaded.warnings.append(&mut warnings);
     }
@@ -213,6 +216,17 @@ fn load_server(
     warnings.extend(resolved.withheld.iter().map(|name| withheld(&spec, name)));
     spec.contents = read.contents;
     Ok(spec)
+}
+
+/// Whether one message may be larger than all that the daemon may hold.
+fn larger_than_memory(spec: &ServerSpec, memory_limit_bytes: u64) -> Option<Diagnostic> {
+    let larger = spec.policy.message_limit_bytes as u64 > memory_limit_bytes;
+    larger.then(|| {
+        let message = "`message_limit` is above the `memory_limit` of `mcpd.toml`";
+        Diagnostic::for_file(Severity::Warning, Code::Advice, &spec.file, message)
+            .with_key("message_limit")
+            .with_hint("a message of this size ends the connection of its host")
+    })
 }
 
 /// The entries that are servers, in the order of their names. What is no file, or has not the name of
@@ -324,16 +338,11 @@ fn with_lines(errors: Vec<Diagnostic>, source: &SourceText) -> Vec<Diagnostic> {
 
 fn withheld(spec: &ServerSpec, name: &str) -> Diagnostic {
     let message = format!("`{name}` holds a password and is not passed on");
-    Diagnostic::for_file(
-        super::diagnostics::Severity::Warning,
-        Code::Advice,
-        &spec.file,
-        message,
-    )
-    .with_key("proxy_env")
-    .with_hint(format!(
-        "list it to pass it on all the same: pass_env = [\"{name}\"]"
-    ))
+    Diagnostic::for_file(Severity::Warning, Code::Advice, &spec.file, message)
+        .with_key("proxy_env")
+        .with_hint(format!(
+            "list it to pass it on all the same: pass_env = [\"{name}\"]"
+        ))
 }
 
 #[cfg(test)]
@@ -730,6 +739,27 @@ mod tests {
     }
 
     #[test]
+    fn a_message_larger_than_all_memory_is_warned_of() {
+        let folder = folder(&[
+            ("mcpd.toml", "memory_limit = \"1MiB\""),
+            (
+                "servers.d/a.toml",
+                "command = \"x\"\nmessage_limit = \"1MiB\"",
+            ),
+            (
+                "servers.d/b.toml",
+                "command = \"x\"\nmessage_limit = \"2MiB\"",
+            ),
+        ]);
+        let warnings = load_from(folder.path()).warnings;
+        let files: Vec<_> = warnings
+            .iter()
+            .map(|warning| warning.file.file_name().unwrap())
+            .collect();
+        assert_eq!(files, ["b.toml"]);
+    }
+
+    #[test]
     fn paths_may_hold_any_character() {
         let outer = tempfile::tempdir().unwrap();
         let odd = outer
@@ -798,7 +828,13 @@ mod tests {
     fn every_server_of_the_repository_loads() {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
         let loaded = load_from(repository);
-        let shown: Vec<String> = loaded.errors().iter().map(Diagnostic::to_string).collect();
+        let found = loaded.errors().into_iter().chain(loaded.warnings);
+        let shown: Vec<String> = found.map(|found| found.to_string()).collect();
         assert!(shown.is_empty(), "{}", shown.join("\n"));
+        assert!(
+            loaded
+                .servers
+                .contains_key(&ServerName::parse("calculator").unwrap())
+        );
     }
 }
