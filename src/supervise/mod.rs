@@ -3,7 +3,7 @@
 //! The core decides and does no I/O: [`state`] names things, [`supervisor`] owns the states of one
 //! instance, [`teardown`] the steps of its end, [`backoff`] the waits between runs, [`program`]
 //! which file a command means. The shell acts and decides nothing: [`spawn`] starts processes
-//! through [`exec`], [`child`] signals, watches and reaps one of them, [`reap`] ends the zombies
+//! through [`exec`], `child` signals, watches and reaps one of them, [`reap`] ends the zombies
 //! that the daemon adopts, [`process_tree`] reads `/proc`.
 //!
 //! One rule above all: a new child is started only after the old one, its group, its session and

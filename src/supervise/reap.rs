@@ -3,7 +3,7 @@
 //! The daemon is a subreaper: what a child leaves behind becomes ours and would stay a zombie.
 //! Adoptees are reaped one by one, never by a wait for any child, which could take the exit status
 //! of a leader that somebody is still looking at. Decides only who is an adoptee: whoever is our
-//! child and not in the [`Nursery`].
+//! child and not in the `Nursery`.
 //!
 //! So nothing else in the daemon may start processes: short commands go through the launcher like
 //! servers, and have their place in the nursery too.
