@@ -58,6 +58,8 @@ pub(crate) struct McpStream {
     pub(crate) stream: UnixStream,
     /// Bytes of the stream that came with the reply.
     pub(crate) surplus: Vec<u8>,
+    /// Who is at the other end.
+    pub(crate) process: Option<DaemonProcess>,
 }
 
 impl Client {
@@ -122,17 +124,22 @@ impl Client {
             .set_read_timeout(None)
             .map_err(|error| CliError::internal("cannot use the connection").because(error))?;
         Ok(McpStream {
+            process: self.process(),
             stream: self.stream,
             surplus: self.surplus,
         })
     }
 
-    /// The daemon's process, to wait for its end. Taken while it is connected, so that it is no
-    /// other that has got its number since; `None` if it cannot be had.
-    pub(crate) fn process(&self) -> Option<OwnedFd> {
+    /// The daemon's process; `None` if it cannot be had. Taken while it is connected, so that it
+    /// is no other that has got its number since.
+    pub(crate) fn process(&self) -> Option<DaemonProcess> {
         let peer = getsockopt(&self.stream, PeerCredentials).ok()?;
         let pid = rustix::process::Pid::from_raw(peer.pid())?;
-        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+        let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+        Some(DaemonProcess {
+            pid: peer.pid(),
+            handle,
+        })
     }
 
     fn read_some(&mut self, buffer: &mut [u8], deadline: Deadline) -> io::Result<usize> {
@@ -169,16 +176,25 @@ impl Client {
     }
 }
 
-/// Waits until `process` has ended, at most `patience`. Whether it has.
-pub(crate) fn wait_for_end(process: &OwnedFd, patience: Duration) -> bool {
-    let deadline = Deadline::after(patience);
-    loop {
-        let timeout = PollTimeout::try_from(deadline.left()).unwrap_or(PollTimeout::MAX);
-        let mut polled = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut polled, timeout) {
-            Ok(ready) => return ready > 0,
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(_) => return false,
+/// The process of a daemon, held so that its end can be waited for.
+#[derive(Debug)]
+pub(crate) struct DaemonProcess {
+    pub(crate) pid: i32,
+    handle: OwnedFd,
+}
+
+impl DaemonProcess {
+    /// Waits until it has ended, at most `patience`. Whether it has.
+    pub(crate) fn wait_for_end(&self, patience: Duration) -> bool {
+        let deadline = Deadline::after(patience);
+        loop {
+            let timeout = PollTimeout::try_from(deadline.left()).unwrap_or(PollTimeout::MAX);
+            let mut polled = [PollFd::new(self.handle.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut polled, timeout) {
+                Ok(ready) => return ready > 0,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(_) => return false,
+            }
         }
     }
 }
@@ -230,6 +246,8 @@ fn refusal(kind: ErrorKind, error: crate::control::ControlError) -> CliError {
     let kind = match kind {
         ErrorKind::Config => Kind::Config,
         ErrorKind::InvalidParams => Kind::Usage,
+        // There is no daemon any more, as far as this request goes.
+        ErrorKind::Stopping => Kind::Unreachable,
         ErrorKind::ParseError | ErrorKind::InvalidRequest | ErrorKind::Internal => Kind::Internal,
         _ => Kind::Server,
     };

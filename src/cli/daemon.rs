@@ -82,6 +82,7 @@ fn serve(
     let ended = run(options, || {
         // The daemon can be reached, so it is wanted.
         drop(std::fs::remove_file(places.shutdown_marker()));
+        drop(std::fs::remove_file(places.ended_marker()));
         // Only clients with another XDG_RUNTIME_DIR need the note.
         drop(std::fs::write(&note, places.socket.as_os_str().as_bytes()));
         if let Some(mut report) = report.take() {
@@ -89,7 +90,11 @@ fn serve(
             drop(writeln!(report, "{READY}"));
         }
     });
-    ended.map_err(failed)
+    ended.map_err(failed)?;
+    // Shims that cannot read it start a daemon again, as after a crash.
+    let pid = std::process::id().to_string();
+    drop(std::fs::write(places.ended_marker(), pid));
+    Ok(())
 }
 
 /// Who started a daemon that was not told.

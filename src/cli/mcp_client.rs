@@ -19,7 +19,7 @@ use super::Context;
 use super::client::McpStream;
 use super::error::{CliError, Kind};
 use super::escape::escape;
-use super::start_daemon::Wish;
+use super::start_daemon::attach_or_start;
 use crate::control::Attach;
 
 /// The newest version with a handshake.
@@ -79,13 +79,13 @@ struct IncomingError {
 impl McpClient {
     /// Attaches to `server`, starting a daemon if none runs, and opens a session.
     pub(crate) fn open(context: &Context, by: &str, server: &str) -> Result<Self, CliError> {
-        let client = context.client_or_start(by, Wish::UnlessShutDown)?;
         let directory = std::env::current_dir().ok();
-        let stream = client.attach(Attach {
+        let attach = Attach {
             server: server.to_owned(),
             client: by.to_owned(),
             directory: directory.map(|path| path.to_string_lossy().into_owned()),
-        })?;
+        };
+        let stream = attach_or_start(context, &context.places()?, by, &attach)?;
         Self::start(server, stream)
     }
 
@@ -324,6 +324,7 @@ mod tests {
         let stream = McpStream {
             stream: ours,
             surplus: Vec::new(),
+            process: None,
         };
         let mut client = McpClient::start("calc", stream).unwrap();
         let result = act(&mut client);

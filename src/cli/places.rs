@@ -46,6 +46,12 @@ impl Places {
         self.paths.runtime_dir().join("shutdown")
     }
 
+    /// The file in which a daemon that has ended in order leaves its pid, so that shims which lose
+    /// it do not take it for a crash.
+    pub(crate) fn ended_marker(&self) -> PathBuf {
+        self.paths.runtime_dir().join("ended")
+    }
+
     /// The lock under which a daemon is started, so that many starters end with one.
     pub(crate) fn start_lock(&self) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::client::{Client, PATIENT, wait_for_end};
+use super::client::{Client, PATIENT};
 use super::error::{CliError, Kind, Verdict};
 use super::{Context, outcomes};
 use crate::control::{Outcomes, Request};
@@ -30,7 +30,7 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
     let process = client.process();
     let now = arguments.now;
     let answer: Result<Outcomes, CliError> = client.ask(&Request::Shutdown { now }, PATIENT);
-    let has_ended = process.is_none_or(|process| wait_for_end(&process, END_WAIT));
+    let has_ended = process.is_none_or(|process| process.wait_for_end(END_WAIT));
     match answer {
         Ok(_) if !has_ended => Err(CliError::server(
             "the daemon has stopped all servers but does not end",

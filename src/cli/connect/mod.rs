@@ -13,16 +13,18 @@ use std::time::Duration;
 use self::relay::{End, Relay};
 use self::session::{Reason, Session};
 use super::Context;
-use super::client::{Client, McpStream};
+use super::client::{Client, DaemonProcess, McpStream};
 use super::clock::Deadline;
 use super::error::{CliError, Verdict};
 use super::output::complain;
 use super::places::Places;
-use super::start_daemon::{Wish, connect_or_start, shut_down};
+use super::start_daemon::{attach_or_start, shut_down};
 use crate::control::Attach;
 
 /// How often a lost daemon is started again while it dies before it has said anything.
 const ATTEMPTS: u32 = 3;
+/// How long a daemon that is ending may take to leave.
+const END_WAIT: Duration = Duration::from_secs(25);
 /// How long a daemon that could not be started is not tried again.
 const START_PAUSE: Duration = Duration::from_secs(5);
 
@@ -46,7 +48,7 @@ pub(crate) fn cmd_connect(context: &Context, arguments: Arguments) -> Result<Ver
     let mut door = Door::new(context, arguments);
     let session = Session::new(&door.attach.server);
     let mut relay = Relay::new(session)?;
-    let mut trouble = door.open(&mut relay, Wish::UnlessShutDown).err();
+    let mut trouble = door.open(&mut relay).err();
     loop {
         match relay.run()? {
             End::Host => break,
@@ -68,6 +70,8 @@ struct Door<'a> {
     /// Or why there are no places at all.
     places: Result<Places, String>,
     attach: Attach,
+    /// The daemon that serves, or the one that served last.
+    process: Option<DaemonProcess>,
     /// Daemons lost in a row that had said nothing.
     lost: u32,
     /// Until when no daemon is started.
@@ -89,15 +93,17 @@ impl<'a> Door<'a> {
                 client: "connect".to_owned(),
                 directory: directory.map(|path| path.to_string_lossy().into_owned()),
             },
+            process: None,
             lost: 0,
             pause: None,
         }
     }
 
     /// Connects, starting a daemon if that is wanted, or leaves the session without one.
-    fn open(&mut self, relay: &mut Relay, wish: Wish) -> Result<(), CliError> {
+    fn open(&mut self, relay: &mut Relay) -> Result<(), CliError> {
         let context = self.context;
-        let opened = self.stream(|places| connect_or_start(context, places, "mcpd connect", wish));
+        let attach = &self.attach;
+        let opened = self.stream(|places| attach_or_start(context, places, "mcpd connect", attach));
         if opened.is_err() {
             self.pause = Some(Deadline::after(START_PAUSE));
         }
@@ -111,8 +117,11 @@ impl<'a> Door<'a> {
         } else {
             self.lost + 1
         };
-        let on_purpose = self.was_shut_down();
-        if let Some(error) = on_purpose {
+        // It may be there still and have closed this one connection.
+        if let Ok(stream) = self.stream(|places| self.attach_only(places)) {
+            return self.settle(relay, Ok(stream));
+        }
+        if let Some(error) = self.has_ended_in_order() {
             return self.settle(relay, Err(error));
         }
         if self.lost > ATTEMPTS {
@@ -121,46 +130,68 @@ impl<'a> Door<'a> {
             self.pause = Some(Deadline::after(START_PAUSE));
             return self.settle(relay, Err(error));
         }
-        self.open(relay, Wish::UnlessShutDown)
+        self.open(relay)
     }
 
     /// Before the host's words are answered for want of a daemon: is there one by now?
     fn knock(&mut self, relay: &mut Relay) -> Result<(), CliError> {
         let waiting = self.pause.is_some_and(|pause| !pause.left().is_zero());
-        if waiting || self.was_shut_down().is_some() {
-            let opened = self.stream(|places| Ok(Client::connect(places)?));
+        if waiting || self.has_ended_in_order().is_some() {
+            let opened = self.stream(|places| self.attach_only(places));
             return match opened {
                 // The reason that was given before still holds.
                 Err(error) => Err(error),
                 opened => self.settle(relay, opened),
             };
         }
-        self.open(relay, Wish::UnlessShutDown)
+        self.open(relay)
     }
 
-    fn was_shut_down(&self) -> Option<CliError> {
+    /// Whether the last daemon went because it was told to, as far as can be known once its
+    /// process has ended. Then nothing is started: the next daemon is waited for.
+    fn has_ended_in_order(&self) -> Option<CliError> {
         let places = self.places.as_ref().ok()?;
-        places.shutdown_marker().exists().then(shut_down)
+        if places.shutdown_marker().exists() {
+            return Some(shut_down());
+        }
+        let process = self.process.as_ref()?;
+        process.wait_for_end(END_WAIT);
+        if places.shutdown_marker().exists() {
+            return Some(shut_down());
+        }
+        let noted = std::fs::read_to_string(places.ended_marker()).ok()?;
+        (noted == process.pid.to_string()).then(|| {
+            CliError::unreachable("the daemon was told to end, and none has been started since")
+                .hint("`mcpd start NAME` or `mcpd daemon` starts one")
+        })
     }
 
     fn stream(
         &self,
-        connect: impl FnOnce(&Places) -> Result<Client, CliError>,
+        connect: impl FnOnce(&Places) -> Result<McpStream, CliError>,
     ) -> Result<McpStream, CliError> {
         let places = self
             .places
             .as_ref()
             .map_err(|message| CliError::config(message.clone()))?;
-        connect(places)?.attach(self.attach.clone())
+        connect(places)
+    }
+
+    /// An attachment to a daemon that runs.
+    fn attach_only(&self, places: &Places) -> Result<McpStream, CliError> {
+        Client::connect(places)?.attach(self.attach.clone())
     }
 
     fn settle(
-        &self,
+        &mut self,
         relay: &mut Relay,
         opened: Result<McpStream, CliError>,
     ) -> Result<(), CliError> {
         match opened {
-            Ok(stream) => relay.connect(stream),
+            Ok(mut stream) => {
+                self.process = stream.process.take();
+                relay.connect(stream)
+            }
             Err(error) => {
                 complain(&error.render());
                 let watched = self

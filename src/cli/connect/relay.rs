@@ -242,6 +242,24 @@ impl Relay {
         }
     }
 
+    /// Writes what the host takes at once: finding another daemon may take a while, and the host
+    /// should not wait for it to learn what became of its requests.
+    fn flush_output(&mut self) {
+        while self.session.for_host().len() > 0 {
+            let mut polled = [PollFd::new(self.output.as_fd(), PollFlags::POLLOUT)];
+            let is_ready = poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+                && polled[0].revents() == Some(PollFlags::POLLOUT);
+            let held = self.session.for_host().len();
+            // Whatever goes wrong is met again, and acted upon, in the loop.
+            if !is_ready
+                || !matches!(self.write_output(), Ok(None))
+                || self.session.for_host().len() == held
+            {
+                return;
+            }
+        }
+    }
+
     fn serve_input(&mut self) -> Result<Option<End>, CliError> {
         if self.session.is_down() && !self.tried {
             self.tried = true;
@@ -285,6 +303,7 @@ impl Relay {
     fn daemon_ended(&mut self) -> Option<End> {
         self.daemon = None;
         self.session.handle_daemon_lost();
+        self.flush_output();
         // After the host's own end this is the answer to it.
         (!self.session.host_has_ended()).then_some(End::DaemonLost)
     }

@@ -10,7 +10,7 @@
 mod login_path;
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,12 +23,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use self::login_path::{DEFAULT_PATH, ask_login_shell};
 use super::Context;
-use super::client::{Client, ConnectError};
+use super::client::{Client, ConnectError, McpStream};
 use super::clock::Deadline;
 use super::error::{CliError, Kind};
 use super::escape::escape;
 use super::places::Places;
 use crate::config::environment::{Base, Environment};
+use crate::control::Attach;
 
 /// What the started process says when the daemon serves.
 pub(crate) const READY: &str = "ready";
@@ -36,6 +37,12 @@ pub(crate) const READY: &str = "ready";
 const READY_WAIT: Duration = Duration::from_secs(20);
 /// How long a command waits for all of it: other starters, the shell, the daemon.
 const START_WAIT: Duration = Duration::from_secs(60);
+/// How long a daemon that is ending may take to stop its servers and leave.
+const END_WAIT: Duration = Duration::from_secs(25);
+/// Daemons that are asked for an attachment while one after the other ends.
+const ATTACH_ATTEMPTS: u32 = 3;
+/// How often a daemon that is about to leave or to listen is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A daemon of a trial configuration that was started by itself ends this long after its last
 /// client (design section 2).
 const TRIAL_IDLE: Duration = Duration::from_secs(600);
@@ -72,6 +79,30 @@ pub(crate) fn connect_or_start(
     Ok(Client::connect(places)?)
 }
 
+/// An attachment to the daemon, which is started first if none runs and none was shut down on
+/// purpose. One that is ending is waited for, and the next one asked.
+pub(crate) fn attach_or_start(
+    context: &Context,
+    places: &Places,
+    by: &str,
+    attach: &Attach,
+) -> Result<McpStream, CliError> {
+    let mut attempts = 0;
+    loop {
+        let client = connect_or_start(context, places, by, Wish::UnlessShutDown)?;
+        let process = client.process();
+        attempts += 1;
+        match client.attach(attach.clone()) {
+            Err(error) if error.kind == Kind::Unreachable && attempts < ATTACH_ATTEMPTS => {
+                if !process.is_some_and(|process| process.wait_for_end(END_WAIT)) {
+                    return Err(error);
+                }
+            }
+            settled => return settled,
+        }
+    }
+}
+
 /// The daemon was ended on purpose and stays so.
 pub(crate) fn shut_down() -> CliError {
     CliError::unreachable("no daemon is running: mcpd was shut down")
@@ -105,11 +136,8 @@ pub(crate) fn detach(context: &Context, places: &Places, by: &str) -> Result<(),
     leave_the_host()?;
     places.prepare()?;
     let _lock = take_start_lock(places)?;
-    // Another starter may have been faster.
-    match Client::connect(places) {
-        Ok(_) => return Ok(()),
-        Err(ConnectError::Other(error)) => return Err(error),
-        Err(ConnectError::NoDaemon(_)) => {}
+    if is_served(places)? {
+        return Ok(());
     }
     let environment = base_environment(context, places);
     let (path, source) = find_path(places, &environment);
@@ -187,6 +215,27 @@ fn take_start_lock(places: &Places) -> Result<File, CliError> {
         .map_err(failed)?;
     file.lock().map_err(failed)?;
     Ok(file)
+}
+
+/// Whether a daemon can be reached: another starter may have been faster. One that holds the lock
+/// but does not listen is about to do so, or about to leave; either is waited for.
+fn is_served(places: &Places) -> Result<bool, CliError> {
+    let deadline = Deadline::after(END_WAIT);
+    loop {
+        match Client::connect(places) {
+            Ok(_) => return Ok(true),
+            Err(ConnectError::Other(error)) => return Err(error),
+            Err(ConnectError::NoDaemon(_)) => {}
+        }
+        // Without the file there is no holder; a lock that cannot be tried is the daemon's to judge.
+        let lock = File::open(places.paths.lock_file());
+        let is_held =
+            lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)));
+        if !is_held || deadline.left().is_zero() {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// The PATH of the daemon and where it came from.
