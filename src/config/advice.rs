@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::arg_secrets::{looks_like_token, names_secret, secret_arguments};
 use super::diagnostics::{Code, Diagnostic, Severity, SourceText};
-use super::expand::is_variable_name;
 use super::keys::SERVER_KEYS;
+use super::look_alikes::{find_braced, find_look_alikes};
 use super::table::quoted_words;
 
 /// The keys whose strings are expanded, and those whose strings are not but look as if.
@@ -488,60 +488,6 @@ fn has_letter(option: &str, letter: char) -> bool {
         return false;
     };
     letters.chars().all(|known| "itdqP".contains(known)) && letters.contains(letter)
-}
-
-/// The first `${…}` and what is in it.
-fn find_braced(text: &str) -> Option<(&str, &str)> {
-    let start = text
-        .match_indices("${")
-        .map(|(at, _)| at)
-        .find(|at| !text[..*at].ends_with('$'))?;
-    let end = start + text[start..].find('}')?;
-    Some((&text[start..=end], &text[start + 2..end]))
-}
-
-/// `$NAME`, `%NAME%` and `{{NAME}}`: the form and the name, each form once.
-fn find_look_alikes(text: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut add = |form: &str, name: &str| {
-        if !found.iter().any(|(known, _)| known == form) {
-            found.push((form.to_owned(), name.to_owned()));
-        }
-    };
-    for (at, _) in text.match_indices('$') {
-        let name = name_at(&text[at + 1..]);
-        if !name.is_empty() && !text[..at].ends_with('$') {
-            add(&text[at..at + 1 + name.len()], name);
-        }
-    }
-    for (at, _) in text.match_indices('%') {
-        let name = name_at(&text[at + 1..]);
-        let end = at + 1 + name.len();
-        // `%C3%A9` is an encoded letter.
-        if name.len() > 2 && text[end..].starts_with('%') {
-            add(&text[at..=end], name);
-        }
-    }
-    for (at, _) in text.match_indices("{{") {
-        let Some(len) = text[at + 2..].find("}}") else {
-            continue;
-        };
-        let inner = &text[at + 2..at + 2 + len];
-        let name = inner.trim().rsplit(['.', ':']).next().unwrap_or_default();
-        if is_variable_name(name) {
-            add(&text[at..at + len + 4], name);
-        }
-    }
-    found
-}
-
-fn name_at(text: &str) -> &str {
-    let len = text
-        .bytes()
-        .take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-        .count();
-    let name = &text[..len];
-    if is_variable_name(name) { name } else { "" }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod fingerprint;
 pub mod hash_key;
 mod keys;
 pub mod load;
+mod look_alikes;
 pub mod parse;
 pub mod paths;
 pub mod redact;

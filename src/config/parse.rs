@@ -256,7 +256,7 @@ mod tests {
         let spec = parse(concat!(
             "command = \"python3\"\n",
             "args = [\"server.py\", \"--root=${ROOT}\"]\n",
-            "cwd = \"~/work\"\n",
+            "cwd = \"~/data\"\n",
             "description = \"Four operations\"\n",
             "enabled = false\n",
             "env_file = \".env\"\n",
@@ -294,7 +294,7 @@ mod tests {
             launch.args.iter().map(text).collect::<Vec<_>>(),
             ["server.py", "--root=${ROOT}"]
         );
-        assert_eq!(launch.cwd.as_ref().map(text), Some("~/work"));
+        assert_eq!(launch.cwd.as_ref().map(text), Some("~/data"));
         assert_eq!(
             launch.env_file.as_deref(),
             Some(Path::new("/c/servers.d/.env"))
