@@ -102,7 +102,11 @@ fn an_unknown_server_is_explained() {
 #[test]
 fn only_protocol_reaches_stdout() {
     let home = Home::new();
-    home.fake("fake", &["--exit", "1", "--stderr", "no"]);
+    home.fake_with(
+        "fake",
+        &["--exit", "1", "--stderr", "no"],
+        "start_timeout = \"1s\"\n",
+    );
     let mut host = home.connect_host("fake");
     host.ask("initialize", initialize_params("2025-11-25"));
     host.send_line("garbage");

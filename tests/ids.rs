@@ -162,6 +162,7 @@ fn late_and_second_replies_reach_nobody() {
     let cancelled = one.start_call("late", json!({"ms": 300}));
     one.notify("notifications/cancelled", json!({"requestId": cancelled}));
     two.start_call("late", json!({"ms": 300}));
+    daemon.record("fake").wait_for("tools/call", 2);
     two.vanish();
     daemon.record("fake").wait_for("notifications/cancelled", 2);
     let mut three = daemon.socket_host("fake");

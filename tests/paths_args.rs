@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::common::{FAKE, Home, QUICK, TestDaemon, error_code, initialize_params, quoted};
 
@@ -180,7 +180,7 @@ fn docker_with_a_terminal_is_warned_of() {
     );
     let outcome = home.mcpd(&["check"]);
     let said = outcome.stdout + &outcome.stderr;
-    for part in ["-t", "--rm", "--init"] {
+    for part in ["-it", "terminal", "--rm", "--init"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let daemon = home.start();
@@ -308,14 +308,10 @@ fn a_relative_command_counts_from_the_named_file() {
     let mut host = daemon.socket_host("linked");
     host.initialize();
     let program = daemon.server_status("linked")["exec"]["program"].clone();
+    let program = program.as_str().expect("the resolved program");
     assert_eq!(
-        program,
-        Value::from(
-            daemon
-                .path("config/mcpd/servers.d/tool")
-                .display()
-                .to_string()
-        )
+        real(program.as_ref()),
+        real(&daemon.path("config/mcpd/servers.d/tool"))
     );
 }
 
