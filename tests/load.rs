@@ -10,11 +10,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::common::{Home, RawHost, Stopwatch, initialize_params, say, wait_until};
+use crate::common::{Home, RawHost, Stopwatch, initialize_params, let_pass, say, wait_until};
 
 const KILLS: u64 = 100;
 const HOSTS: usize = 8;
 const OPEN_CALLS: usize = 4;
+const STABLE_AFTER: Duration = Duration::from_millis(100);
 
 /// What became of one host's calls.
 #[derive(Debug, Default)]
@@ -99,7 +100,7 @@ fn a_hundred_kills_lose_nothing() {
     assert!(handshakes <= KILLS + 1, "{handshakes} handshakes");
 }
 
-/// Kills the child whenever the new one has answered a few calls.
+/// Kills the child whenever the new one has run long enough to count as stable and has answered calls.
 fn kill_again_and_again(daemon: &Home, answered: &AtomicU64) {
     let mut last = 0;
     for _ in 0..KILLS {
@@ -109,6 +110,7 @@ fn kill_again_and_again(daemon: &Home, answered: &AtomicU64) {
             (pid != last && answered.load(Ordering::SeqCst) > before + 8).then_some(pid)
         });
         last = pid;
+        let_pass(STABLE_AFTER * 2);
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("the child is there");
         wait_until("it is gone", || {
             (!daemon.fakes().iter().any(|(other, _)| *other == pid)).then_some(())

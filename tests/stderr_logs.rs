@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::common::{Home, QUICK, RawHost, TestDaemon, wait_until};
+use crate::common::{Home, QUICK, RawHost, TestDaemon, make_private, wait_until};
 
 /// C081: a server that writes a megabyte to stderr inside a call is not held up; the tail is kept.
 #[test]
@@ -52,8 +52,8 @@ fn endless_stderr_lines_are_cut() {
     let mut host = daemon.socket_host("fake");
     host.initialize();
     let before = daemon.memory_bytes();
-    for kind in ["cr", "utf8"] {
-        host.call("stderr", json!({"kind": kind, "bytes": 30_000_000}));
+    for (kind, bytes) in [("cr", 20_000_000), ("utf8", 3_000_000)] {
+        host.call("stderr", json!({"kind": kind, "bytes": bytes}));
     }
     host.call("stderr", json!({"kind": "text", "text": "\nafterwards"}));
     daemon.wait_for("fake", "the tail", |server| {
@@ -189,10 +189,11 @@ fn a_log_is_capped() {
 fn a_log_that_cannot_be_written_blocks_nobody() {
     let home = Home::new();
     home.fake("fake", &[]);
-    fs::create_dir_all(home.path("state")).expect("the state folder");
-    // A file where the folder should be: even root cannot write below it.
-    fs::create_dir_all(home.path("state/mcpd")).expect("the state folder");
-    fs::write(home.path("state/mcpd/logs"), "in the way").expect("the file");
+    // A folder where the file should be: even root cannot write to it.
+    fs::create_dir_all(home.path("state/mcpd/logs/fake.log")).expect("the folder");
+    for folder in ["state/mcpd", "state/mcpd/logs"] {
+        make_private(&home.path(folder));
+    }
     let daemon = home.start();
     let mut host = daemon.socket_host("fake");
     host.initialize();

@@ -73,7 +73,8 @@ impl TestDaemon {
 
     /// The status of one server's only instance.
     pub(crate) fn server_status(&self, name: &str) -> Value {
-        let status = self.home.status().expect("status is JSON");
+        let outcome = self.home.mcpd(&["status", name, "--json"]);
+        let status = outcome.json();
         let servers = status["servers"].as_array().expect("servers is a list");
         let found = servers.iter().find(|server| server["name"] == name);
         found
