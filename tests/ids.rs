@@ -160,6 +160,7 @@ fn late_and_second_replies_reach_nobody() {
     one.initialize();
     two.initialize();
     let cancelled = one.start_call("late", json!({"ms": 300}));
+    daemon.record("fake").wait_for("tools/call", 1);
     one.notify("notifications/cancelled", json!({"requestId": cancelled}));
     two.start_call("late", json!({"ms": 300}));
     daemon.record("fake").wait_for("tools/call", 2);

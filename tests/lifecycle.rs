@@ -471,9 +471,10 @@ fn a_child_starts_clean() {
     let home = Home::new();
     let (signals, descriptors) = (home.path("signals"), home.path("descriptors"));
     let script = format!(
-        "while read -r line; do case $line in Sig[BI]*) echo \"$line\";; esac; done < /proc/$$/status > {}; ls /proc/$$/fd > {}; exec cat > /dev/null",
-        signals.display(),
-        descriptors.display()
+        "ls /proc/$$/fd > {}; while read -r line; do case $line in Sig[BI]*) echo \"$line\";; esac; done \
+         < /proc/$$/status > {}; exec cat > /dev/null",
+        descriptors.display(),
+        signals.display()
     );
     home.server(
         "probe",
@@ -486,9 +487,9 @@ fn a_child_starts_clean() {
     command.args(["--block-signal=TERM", "--ignore-signal=HUP", MCPD, "daemon"]);
     let daemon = TestDaemon::start_with(home, command);
     wait_until("the child looked at itself", || {
-        fs::read(&descriptors)
+        fs::read_to_string(&signals)
             .ok()
-            .filter(|text| text.ends_with(b"2\n"))
+            .filter(|text| text.lines().count() == 2)
     });
     let seen = fs::read_to_string(signals).expect("the signals");
     for line in seen.lines().filter(|line| line.starts_with("Sig")) {

@@ -148,7 +148,7 @@ fn one_server_is_shown_in_full() {
         "$FAKE",
         "fake.toml",
         "words at the start",
-        "signal 9",
+        "SIGKILL",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
