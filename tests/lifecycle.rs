@@ -471,7 +471,7 @@ fn a_child_starts_clean() {
     let home = Home::new();
     let (signals, descriptors) = (home.path("signals"), home.path("descriptors"));
     let script = format!(
-        "ls /proc/$$/fd > {}; while read -r line; do case $line in Sig[BI]*) echo \"$line\";; esac; done \
+        "(exec ls /proc/$$/fd > {}); while read -r line; do case $line in Sig[BI]*) echo \"$line\";; esac; done \
          < /proc/$$/status > {}; exec cat > /dev/null",
         descriptors.display(),
         signals.display()
