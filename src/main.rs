@@ -1,7 +1,11 @@
 //! The program: arguments in, exit code out. Everything else is in the library.
+//!
+//! It is also the one place that knows both the command line and the daemon.
 
 use std::process::ExitCode;
 
+use mcpd::cli::{self, DaemonRequest, ServeError};
+use mcpd::daemon::{self, DaemonError, DaemonOptions};
 use mcpd::supervise::exec;
 
 fn main() -> ExitCode {
@@ -12,5 +16,23 @@ fn main() -> ExitCode {
     {
         exec::run();
     }
-    ExitCode::from(mcpd::cli::run(std::env::args_os()))
+    ExitCode::from(cli::run(std::env::args_os(), serve))
+}
+
+/// Runs the daemon that the command line asks for.
+fn serve(request: DaemonRequest, ready: &mut dyn FnMut()) -> Result<(), ServeError> {
+    let options = DaemonOptions {
+        paths: request.paths,
+        environment: request.environment,
+        user: request.user,
+        started_by: request.started_by,
+        path_source: request.path_source,
+        idle_exit: request.idle_exit,
+    };
+    daemon::run(options, ready).map_err(|error| match error {
+        DaemonError::Paths(error) => ServeError::Paths(error),
+        DaemonError::Directory(error) => ServeError::Directory(error),
+        DaemonError::Config(_) => ServeError::Config(error.to_string()),
+        other => ServeError::Other(other.into()),
+    })
 }

@@ -10,10 +10,41 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use super::Context;
-use super::error::{CliError, Kind, Verdict};
+use super::error::{CliError, Verdict};
 use super::places::{Places, refused, unusable};
 use super::start_daemon::{READY, detach};
-use crate::daemon::{DaemonError, DaemonOptions, run};
+use crate::config::dirs::DirectoryError;
+use crate::config::environment::{Environment, User};
+use crate::config::paths::{PathError, Paths};
+
+/// What a daemon is told about its start.
+#[derive(Debug)]
+pub struct DaemonRequest {
+    pub paths: Paths,
+    /// The environment that it was started with.
+    pub environment: Environment,
+    pub user: User,
+    /// Who started it, for `status`.
+    pub started_by: String,
+    /// Where the PATH of its environment came from, for `status`.
+    pub path_source: String,
+    /// It ends by itself when no client has been there for so long.
+    pub idle_exit: Option<Duration>,
+}
+
+/// Runs a daemon until it ends, and calls its second argument once it can be reached. The program
+/// hands it in: the command line knows no daemon, only how to ask for one.
+pub type Serve = fn(DaemonRequest, &mut dyn FnMut()) -> Result<(), ServeError>;
+
+/// Why a daemon could not run, as far as exit codes tell it apart.
+#[derive(Debug)]
+pub enum ServeError {
+    Paths(PathError),
+    Directory(DirectoryError),
+    /// Its configuration cannot be used.
+    Config(String),
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -70,7 +101,7 @@ fn serve(
     report: &mut Option<File>,
 ) -> Result<(), CliError> {
     places.prepare()?;
-    let options = DaemonOptions {
+    let request = DaemonRequest {
         paths: places.paths.clone(),
         environment: context.environment.clone(),
         user: places.user.clone(),
@@ -79,7 +110,7 @@ fn serve(
         idle_exit: arguments.idle_exit.map(Duration::from_secs),
     };
     let note = places.socket_note();
-    let ended = run(options, || {
+    let ended = (context.serve)(request, &mut || {
         // The daemon can be reached, so it is wanted.
         drop(std::fs::remove_file(places.shutdown_marker()));
         drop(std::fs::remove_file(places.ended_marker()));
@@ -122,11 +153,11 @@ fn take_stdout() -> Result<File, CliError> {
     Ok(File::from(report))
 }
 
-fn failed(error: DaemonError) -> CliError {
+fn failed(error: ServeError) -> CliError {
     match error {
-        DaemonError::Paths(error) => refused(error),
-        DaemonError::Directory(error) => unusable(error),
-        DaemonError::Config(_) => CliError::new(Kind::Config, error.to_string()),
-        other => CliError::internal("the daemon cannot run").because(other),
+        ServeError::Paths(error) => refused(error),
+        ServeError::Directory(error) => unusable(error),
+        ServeError::Config(message) => CliError::config(message),
+        ServeError::Other(error) => CliError::internal("the daemon cannot run").because(error),
     }
 }

@@ -37,6 +37,7 @@ use crate::config::environment::Environment;
 use crate::config::paths::PathFlags;
 
 use self::client::Client;
+pub use self::daemon::{DaemonRequest, Serve, ServeError};
 use self::error::{CliError, Verdict};
 use self::output::{ColorChoice, Output, complain};
 use self::places::Places;
@@ -120,10 +121,11 @@ struct Context {
     environment: Environment,
     output: Output,
     json: bool,
+    serve: Serve,
 }
 
 impl Context {
-    fn new(common: Common, json: bool) -> Self {
+    fn new(common: Common, json: bool, serve: Serve) -> Self {
         Self {
             flags: PathFlags {
                 config: common.config,
@@ -133,6 +135,7 @@ impl Context {
             environment: read_environment(),
             output: Output::new(common.color, common.quiet),
             json,
+            serve,
         }
     }
 
@@ -153,7 +156,8 @@ impl Context {
 }
 
 /// Runs the command that `arguments` spell, the program's name first, and gives its exit code.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+/// `serve` is what `mcpd daemon` runs.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, serve: Serve) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -162,7 +166,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    let context = Context::new(cli.common, cli.json);
+    let context = Context::new(cli.common, cli.json, serve);
     match dispatch(context, cli.command) {
         Ok(verdict) => verdict.code(),
         Err(error) => {

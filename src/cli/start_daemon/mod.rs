@@ -10,13 +10,14 @@
 mod login_path;
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -41,7 +42,7 @@ const START_WAIT: Duration = Duration::from_secs(60);
 const END_WAIT: Duration = Duration::from_secs(25);
 /// Daemons that are asked for an attachment while one after the other ends.
 const ATTACH_ATTEMPTS: u32 = 3;
-/// How often a daemon that is about to leave or to listen is looked at.
+/// How often it is tried whether a daemon listens while its lock is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A daemon of a trial configuration that was started by itself ends this long after its last
 /// client (design section 2).
@@ -221,21 +222,37 @@ fn take_start_lock(places: &Places) -> Result<File, CliError> {
 /// but does not listen is about to do so, or about to leave; either is waited for.
 fn is_served(places: &Places) -> Result<bool, CliError> {
     let deadline = Deadline::after(END_WAIT);
+    let mut is_free = None;
     loop {
         match Client::connect(places) {
             Ok(_) => return Ok(true),
             Err(ConnectError::Other(error)) => return Err(error),
             Err(ConnectError::NoDaemon(_)) => {}
         }
-        // Without the file there is no holder; a lock that cannot be tried is the daemon's to judge.
-        let lock = File::open(places.paths.lock_file());
-        let is_held =
-            lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)));
-        if !is_held || deadline.left().is_zero() {
-            return Ok(false);
+        let is_free = is_free.get_or_insert_with(|| wait_for_lock(&places.paths.lock_file()));
+        match is_free.recv_timeout(LOOK_EVERY) {
+            Err(RecvTimeoutError::Timeout) if !deadline.left().is_zero() => {}
+            // It is free, or cannot be had, which is the daemon's to judge.
+            Ok(()) | Err(_) => return Ok(false),
         }
-        std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Says so once nobody holds the lock of a daemon any more.
+fn wait_for_lock(path: &Path) -> Receiver<()> {
+    let (sender, receiver) = sync_channel(1);
+    // Without the file there is no holder.
+    if let Ok(lock) = File::open(path) {
+        std::thread::spawn(move || {
+            // Held for no longer than it takes to see that it can be: the daemon wants it.
+            if lock.lock_shared().is_ok() {
+                drop(lock);
+                // Whoever waited may have lost its patience.
+                _ = sender.send(());
+            }
+        });
+    }
+    receiver
 }
 
 /// The PATH of the daemon and where it came from.
