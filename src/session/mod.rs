@@ -8,8 +8,9 @@
 //!
 //! | file | question |
 //! | --- | --- |
-//! | [`mux`] | what can be told to it and asked of it? |
+//! | `mux` | what can be told to it and asked of it? |
 //! | `from_host`, `from_child` | what does this line mean? |
+//! | `admission` | is a request answered here, refused, or does it wait? |
 //! | `answers` | how does a request end, and who is told what? |
 //! | `upstream` | what is written to the child next? |
 //! | `upkeep` | what does mcpd itself ask of a child, and who is to be cut off or let go? |
@@ -27,6 +28,7 @@
 //! goes to a host before its `initialize` was answered; when nothing is open nothing is held.
 
 mod action;
+mod admission;
 mod answers;
 mod attach;
 mod batch;

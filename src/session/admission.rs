@@ -1,0 +1,287 @@
+//! Whether a request of a host is answered here, refused, or waits for the child.
+//!
+//! Decides only: the order in which rules take precedence, and what a request is for. `from_host`
+//! does what is decided. Sources: MCP 2025-11-25 `basic/lifecycle`, `basic/utilities/*`, `server/*`.
+
+use bytes::Bytes;
+
+use super::action::MuxAction;
+use super::answers::Failure;
+use super::attach::Session;
+use super::catalogue::{CURSOR_LIMIT_BYTES, ListKind};
+use super::levels::Level;
+use super::limits::{OPEN_PER_CHILD, OPEN_PER_HOST};
+use super::mux::Mux;
+use super::requests::{BatchKey, Purpose};
+use super::service::{Refusal, Service, refusal};
+use super::subscriptions::{Next, URI_LIMIT_BYTES, Uri};
+use crate::ids::HostKey;
+use crate::protocol::id::ID_LIMIT_BYTES;
+use crate::protocol::{ErrorCode, Member, Message, RequestId, json};
+
+/// A request of a host while it is looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Incoming {
+    pub(super) host: HostKey,
+    pub(super) id: RequestId,
+    pub(super) batch: Option<BatchKey>,
+    pub(super) message: Message,
+}
+
+/// What is to be done with a request after a look at it.
+pub(super) enum Decision {
+    /// It is answered here with this result.
+    Answer(&'static [u8]),
+    Refuse(Failure),
+    /// It waits for the child, for this purpose.
+    Forward(Purpose),
+}
+
+impl Mux {
+    /// Looks at a request in the order in which rules take precedence: those of JSON-RPC, those of
+    /// the handshake, those of the server's settings, limits, and last whether a child can come.
+    pub(super) fn decide(&mut self, incoming: &Incoming) -> Decision {
+        let message = &incoming.message;
+        if let Some(complaint) = self.envelope_complaint(incoming) {
+            return Decision::Refuse(Failure::of_message(ErrorCode::INVALID_REQUEST, complaint));
+        }
+        let method = message.method().unwrap_or_default();
+        let is_modern = has_modern_version(message);
+        if let Some(decision) = decide_by_era(method, is_modern) {
+            return decision;
+        }
+        if method == "initialize" {
+            return self.decide_initialize(incoming);
+        }
+        if self.session_of(incoming.host) == Session::New {
+            return invalid_params(format!("`{method}` may not come before `initialize`"));
+        }
+        if let Some(failure) = self.tool_complaint(method, message) {
+            return Decision::Refuse(failure);
+        }
+        if let Some(failure) = self.cannot_wait(incoming.host, message) {
+            return Decision::Refuse(failure);
+        }
+        self.decide_purpose(method, incoming)
+    }
+
+    fn envelope_complaint(&self, incoming: &Incoming) -> Option<String> {
+        if !incoming.message.is_jsonrpc_two() {
+            return Some("`jsonrpc` is not \"2.0\"".to_owned());
+        }
+        let token = incoming.message.value(Member::MetaProgressToken);
+        if token.is_some_and(|token| token.len() > ID_LIMIT_BYTES) {
+            return Some("the progress token is longer than 64 KiB".to_owned());
+        }
+        let is_open = self.requests.of_host(incoming.host, &incoming.id).is_some();
+        is_open.then(|| "a request with this id is open already".to_owned())
+    }
+
+    /// `initialize`: the version that the host asks for.
+    fn decide_initialize(&mut self, incoming: &Incoming) -> Decision {
+        if incoming.batch.is_some() {
+            let failure = Failure::of_message(
+                ErrorCode::INVALID_REQUEST,
+                "`initialize` may not stand in a batch",
+            );
+            return Decision::Refuse(failure);
+        }
+        let params = incoming.message.value(Member::Params).unwrap_or_default();
+        let asked =
+            json::find_member(params, "protocolVersion").and_then(|entry| json::text(entry.value));
+        let Some(asked) = asked else {
+            return invalid_params(
+                "`params.protocolVersion` is missing or is no string".to_owned(),
+            );
+        };
+        let is_welcomed = self
+            .child
+            .as_ref()
+            .is_some_and(|child| child.welcome.is_some());
+        if !is_welcomed && let Some(failure) = self.cannot_wait(incoming.host, &incoming.message) {
+            return Decision::Refuse(failure);
+        }
+        Decision::Forward(Purpose::Initialize {
+            asked: asked.chars().take(40).collect(),
+        })
+    }
+
+    /// What `[tools]` says against a request.
+    fn tool_complaint(&self, method: &str, message: &Message) -> Option<Failure> {
+        if method != "tools/call" || self.config.tools.is_empty() {
+            return None;
+        }
+        let Some(name) = message.text(Member::ParamsName) else {
+            let complaint = "`params.name` is missing or is no string";
+            return Some(Failure::of_message(ErrorCode::INVALID_PARAMS, complaint));
+        };
+        if self.config.tools.allows(&name) {
+            return None;
+        }
+        let server = &self.config.server;
+        Some(Failure::of_server(
+            ErrorCode::NOT_ALLOWED,
+            server,
+            format!("the tool is not allowed by [tools] of server {server}"),
+            &serde_json::json!({ "tool": name.chars().take(200).collect::<String>() }),
+        ))
+    }
+
+    /// Why a request cannot wait for the child: a table is full, or no child will come in time.
+    fn cannot_wait(&mut self, host: HostKey, message: &Message) -> Option<Failure> {
+        let full = if self.requests.count_of(host) >= OPEN_PER_HOST {
+            Some(format!("this host has {OPEN_PER_HOST} requests open"))
+        } else if self.requests.len() >= OPEN_PER_CHILD {
+            Some(format!("the server has {OPEN_PER_CHILD} requests open"))
+        } else if !self.queue.has_room(message, true) {
+            Some("the server does not read and its queue is full".to_owned())
+        } else {
+            None
+        };
+        if let Some(full) = full {
+            let code = ErrorCode::OVERLOADED;
+            return Some(Failure::of_server(
+                code,
+                &self.config.server,
+                full,
+                &serde_json::Value::Null,
+            ));
+        }
+        if self.child.is_none() && !self.actions.contains(&MuxAction::Demand) {
+            self.act(MuxAction::Demand);
+        }
+        let refusal = self.refusal_on_arrival()?;
+        Some(Failure::refused(refusal, &self.config.server))
+    }
+
+    /// Why a request that arrives now is refused at once.
+    pub(super) fn refusal_on_arrival(&self) -> Option<Refusal> {
+        let is_final = matches!(self.service, Service::Unavailable(_) | Service::Stopping);
+        if self.is_writable() && !is_final {
+            return None;
+        }
+        let start_timeout = self.config.start_timeout;
+        refusal(
+            &self.service,
+            &self.config.server,
+            start_timeout,
+            self.now + start_timeout,
+            self.now,
+        )
+    }
+
+    /// What a request is for, and whether it changes anything for the child.
+    fn decide_purpose(&mut self, method: &str, incoming: &Incoming) -> Decision {
+        let message = &incoming.message;
+        match method {
+            "logging/setLevel" => self.decide_level(incoming),
+            "resources/subscribe" | "resources/unsubscribe" => {
+                let Some(uri) = uri_of(message) else {
+                    return invalid_params(format!(
+                        "`params.uri` is missing, no string, or longer than {URI_LIMIT_BYTES} bytes"
+                    ));
+                };
+                self.decide_subscription(method == "resources/subscribe", incoming.host, uri)
+            }
+            _ => match ListKind::ALL
+                .into_iter()
+                .find(|kind| kind.method() == method)
+            {
+                Some(kind) => decide_list(kind, message),
+                None => Decision::Forward(Purpose::Call),
+            },
+        }
+    }
+
+    fn decide_level(&mut self, incoming: &Incoming) -> Decision {
+        let level = incoming.message.text(Member::ParamsLevel);
+        let Some(asked) = level.as_deref().and_then(Level::parse) else {
+            return invalid_params("`params.level` is none of the eight log levels".to_owned());
+        };
+        self.levels.join(incoming.host);
+        if self.is_writable() && self.levels.has_already(incoming.host, asked) {
+            self.levels.set(incoming.host, Some(asked));
+            return Decision::Answer(b"{}");
+        }
+        self.levels.note_open();
+        Decision::Forward(Purpose::SetLevel { asked, sent: None })
+    }
+
+    fn decide_subscription(&mut self, is_subscribe: bool, host: HostKey, uri: Uri) -> Decision {
+        let next = if is_subscribe {
+            self.subscriptions.subscribe(host, &uri)
+        } else {
+            self.subscriptions.unsubscribe(host, &uri.text)
+        };
+        match next {
+            Next::AnswerHere => Decision::Answer(b"{}"),
+            Next::Refuse => Decision::Refuse(Failure::of_server(
+                ErrorCode::OVERLOADED,
+                &self.config.server,
+                "this host holds too many subscriptions",
+                &serde_json::Value::Null,
+            )),
+            Next::Forward if is_subscribe => Decision::Forward(Purpose::Subscribe(uri)),
+            Next::Forward => Decision::Forward(Purpose::Unsubscribe(uri)),
+        }
+    }
+}
+
+/// What is decided by era alone. The modern era is not served yet, and a legacy child may end at a
+/// request that it does not expect, so none of it is passed on.
+fn decide_by_era(method: &str, is_modern: bool) -> Option<Decision> {
+    let not_found = |what: String| {
+        Some(Decision::Refuse(Failure::of_message(
+            ErrorCode::METHOD_NOT_FOUND,
+            what,
+        )))
+    };
+    match method {
+        "server/discover" => {
+            not_found("`server/discover` is not served: use `initialize`".to_owned())
+        }
+        "ping" | "initialize" if is_modern => not_found(format!(
+            "`{method}` is not part of the version that the request names"
+        )),
+        "ping" => Some(Decision::Answer(b"{}")),
+        _ if is_modern => Some(Decision::Refuse(Failure::of_message(
+            ErrorCode::INVALID_REQUEST,
+            "requests with a protocol version of their own are not served: use `initialize`",
+        ))),
+        _ if method.starts_with("tasks/") => {
+            not_found("tasks are not offered by a server that hosts share".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn invalid_params(complaint: String) -> Decision {
+    Decision::Refuse(Failure::of_message(ErrorCode::INVALID_PARAMS, complaint))
+}
+
+/// Whether the request says for itself which version it is of, as MCP has it from 2026-07-28 on.
+fn has_modern_version(message: &Message) -> bool {
+    let meta = message.value(Member::ParamsMeta).unwrap_or_default();
+    json::find_member(meta, "io.modelcontextprotocol/protocolVersion").is_some()
+}
+
+fn uri_of(message: &Message) -> Option<Uri> {
+    let raw = message.value(Member::ParamsUri)?;
+    let text = message.text(Member::ParamsUri)?;
+    (raw.len() <= URI_LIMIT_BYTES).then(|| Uri {
+        text: text.into_owned(),
+        raw: Bytes::copy_from_slice(raw),
+    })
+}
+
+fn decide_list(kind: ListKind, message: &Message) -> Decision {
+    let params = message.value(Member::Params).unwrap_or_default();
+    let cursor = json::find_member(params, "cursor").map(|entry| entry.value);
+    if cursor.is_some_and(|cursor| cursor.len() > CURSOR_LIMIT_BYTES) {
+        return invalid_params(format!(
+            "`params.cursor` is longer than {CURSOR_LIMIT_BYTES} bytes"
+        ));
+    }
+    let cursor = cursor.map(Bytes::copy_from_slice);
+    Decision::Forward(Purpose::List { kind, cursor })
+}
