@@ -200,8 +200,8 @@ fn a_stopped_server_stays_stopped_for_hosts() {
     let answer = host.call("sum", json!({"a": 1}));
     assert_eq!(error_code(&answer), -31000, "{answer}");
     assert!(
-        answer.to_string().contains("start fake"),
-        "what to do: {answer}"
+        answer.to_string().contains("stopped") && answer.to_string().contains("mcpd status fake"),
+        "why, and what tells more: {answer}"
     );
     assert_eq!(daemon.record("fake").starts(), 1);
     daemon.mcpd(&["start", "fake"]).expect_code(0);
