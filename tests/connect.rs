@@ -242,3 +242,17 @@ fn the_daemons_end_leaves_no_request_unanswered() {
     assert_eq!(error_code(&host.answer(id)), -31006);
     host.wait_end();
 }
+
+/// A host on a raw socket that ends its output gets the answers that are due, then the stream ends.
+#[test]
+fn a_half_closed_socket_gets_its_answers() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let id = host.start_call("sleep", json!({"ms": 700, "text": "due"}));
+    host.end_output();
+    assert_eq!(host.answer(id)["result"]["content"][0]["text"], "due");
+    assert!(host.wait_end().is_empty());
+}

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::{Home, Stopwatch, error_code, initialize_params, text_of, wait_until};
+use crate::common::{
+    Home, MCPD, Stopwatch, TestDaemon, error_code, initialize_params, let_pass, text_of, wait_until,
+};
 
 /// C078: a flood of notifications does not hold up the reply behind it.
 #[test]
@@ -207,4 +209,35 @@ fn deaf_host(socket: &std::path::Path, calls: u64) -> UnixStream {
     }
     stream.write_all(lines.as_bytes()).expect("it is read");
     stream
+}
+
+/// A daemon that runs out of descriptors neither dies nor spins: it accepts again once there are some.
+#[test]
+fn a_lack_of_descriptors_is_survived() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let mut command = home.program_command("/bin/sh");
+    command.args(["-c", "ulimit -n 48; exec \"$0\" daemon", MCPD]);
+    let daemon = TestDaemon::start_with(home, command);
+    daemon.wait_for_state("fake", "running");
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let socket = daemon.server_socket("fake");
+    let crowd: Vec<UnixStream> = (0..80)
+        .filter_map(|_| UnixStream::connect(&socket).ok())
+        .collect();
+    assert_eq!(
+        host.text("sum", json!({"a": 1})),
+        "1",
+        "who is there is served"
+    );
+    let before = daemon.cpu_time();
+    let_pass(Duration::from_secs(1));
+    let used = daemon.cpu_time() - before;
+    assert!(used < Duration::from_millis(300), "it spins: {used:?}");
+    drop(crowd);
+    let mut later = daemon.socket_host("fake");
+    later.initialize();
+    assert_eq!(later.text("sum", json!({"a": 2})), "2");
+    assert_eq!(daemon.record("fake").starts(), 1);
 }

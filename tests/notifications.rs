@@ -408,3 +408,40 @@ fn a_childs_question_is_refused_and_its_ping_answered() {
         "the host hears nothing of it: {everything:?}"
     );
 }
+
+/// An update for a uri that nobody subscribed reaches the holders of a prefix of it; where there are none,
+/// every holder of any.
+#[test]
+fn an_update_finds_its_holders() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    let mut exact = daemon.socket_host("fake");
+    let mut prefix = daemon.socket_host("fake");
+    let mut none = daemon.socket_host("fake");
+    for (host, uri) in [
+        (&mut exact, Some("fake://folder/file")),
+        (&mut prefix, Some("fake://folder/")),
+        (&mut none, None),
+    ] {
+        host.initialize();
+        if let Some(uri) = uri {
+            assert_eq!(
+                host.ask("resources/subscribe", json!({"uri": uri}))["result"],
+                json!({})
+            );
+        }
+    }
+    for (uri, holders) in [
+        ("fake://folder/file", [1, 0, 0]),
+        ("fake://folder/other", [0, 1, 0]),
+        ("other://place", [1, 1, 0]),
+    ] {
+        none.call("update", json!({"uri": uri}));
+        let heard = [&mut exact, &mut prefix, &mut none].map(|host| {
+            host.notifications_up_to_now("notifications/resources/updated")
+                .len()
+        });
+        assert_eq!(heard, holders, "{uri}");
+    }
+}

@@ -292,3 +292,32 @@ fn a_server_that_dies_of_every_call_is_no_storm() {
     }
     assert_eq!(daemon.record("fake").starts(), 4);
 }
+
+/// A request whose wait ends before the next try is refused at once, with the time of that try.
+#[test]
+fn a_refusal_in_backoff_tells_the_next_try() {
+    let home = Home::new();
+    home.fake_with(
+        "fake",
+        &["--stderr", "no licence key", "--exit", "1"],
+        "start_timeout = \"500ms\"\n",
+    );
+    let daemon = home.start();
+    daemon.wait_for("fake", "a delay of two seconds", |server| {
+        server["state"] == "backoff" && server["next_attempt_in_ms"].as_u64() > Some(1_500)
+    });
+    let mut host = daemon.connect_host("fake");
+    let watch = Stopwatch::start();
+    let answer = host.ask("initialize", crate::common::initialize_params("2025-11-25"));
+    assert!(
+        watch.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        watch.elapsed()
+    );
+    assert_eq!(error_code(&answer), -31000, "{answer}");
+    let text = answer["error"].to_string();
+    assert!(
+        text.contains("no licence key") && text.contains("next"),
+        "{text}"
+    );
+}
