@@ -67,9 +67,20 @@ impl Errand {
         let quiet = tokio::spawn(discard(child.stderr));
         let work = async {
             child.executed.as_mut().await?;
-            let (output, status) = tokio::join!(read(child.stdout, &*group), child.exited.as_mut());
+            let stdout =
+                pipe::Receiver::from_owned_fd(child.stdout).map_err(ErrandError::Output)?;
+            let mut output = Vec::new();
+            // What it left behind may hold the pipe open: the output ends with the command.
+            let status = tokio::select! {
+                status = child.exited.as_mut() => status,
+                failed = read(&stdout, &mut output) => match failed {
+                    Some(error) => return Err(error),
+                    None => child.exited.as_mut().await,
+                },
+            };
+            take_rest(&stdout, &mut output)?;
             match status {
-                ExitStatus::Code(0) => output,
+                ExitStatus::Code(0) => Ok(output),
                 status => Err(ErrandError::Ended(status)),
             }
         };
@@ -112,23 +123,35 @@ async fn end(group: &dyn ProcessGroup) {
     }
 }
 
-/// What the command prints until its pipe ends or the limit is passed, which also ends it.
-async fn read(stdout: OwnedFd, group: &dyn ProcessGroup) -> Result<Vec<u8>, ErrandError> {
-    let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(ErrandError::Output)?;
-    let mut output = Vec::new();
+/// Takes what the command prints until its pipe ends; an error if that is too much.
+async fn read(stdout: &pipe::Receiver, output: &mut Vec<u8>) -> Option<ErrandError> {
     loop {
-        stdout.readable().await.map_err(ErrandError::Output)?;
-        match stdout.try_read_buf(&mut output) {
-            Ok(0) => return Ok(output),
-            Ok(_) if output.len() > OUTPUT_LIMIT_BYTES => {
-                drop(group.signal(StopSignal::Kill));
-                return Err(ErrandError::TooMuch);
-            }
+        if let Err(error) = stdout.readable().await {
+            return Some(ErrandError::Output(error));
+        }
+        match stdout.try_read_buf(output) {
+            Ok(0) => return None,
+            Ok(_) if output.len() > OUTPUT_LIMIT_BYTES => return Some(ErrandError::TooMuch),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(ErrandError::Output(error)),
+            Err(error) => return Some(ErrandError::Output(error)),
         }
     }
+}
+
+/// Takes what stands in the pipe now. Asks the kernel itself: the runtime may not have heard yet
+/// of the last bytes before the command's end.
+fn take_rest(stdout: &pipe::Receiver, output: &mut Vec<u8>) -> Result<(), ErrandError> {
+    let mut bytes = [0; 4096];
+    while output.len() <= OUTPUT_LIMIT_BYTES {
+        match rustix::io::read(stdout, &mut bytes) {
+            Ok(0) | Err(rustix::io::Errno::AGAIN) => return Ok(()),
+            Ok(count) => output.extend_from_slice(&bytes[..count]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(ErrandError::Output(error.into())),
+        }
+    }
+    Err(ErrandError::TooMuch)
 }
 
 async fn discard(stderr: OwnedFd) {
@@ -142,5 +165,59 @@ async fn discard(stderr: OwnedFd) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::spawn::Spawner;
+
+    async fn shell(script: &str, limit: Duration) -> Result<Vec<u8>, ErrandError> {
+        let errand = Errand {
+            argv: ["sh", "-c", script].map(OsString::from).to_vec(),
+            environment: [("PATH", "/usr/bin:/bin")].into_iter().collect(),
+            cwd: PathBuf::from("/"),
+            umask: 0o022,
+            limit,
+        };
+        errand.run(&Spawner::start().unwrap()).await
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn what_a_command_prints_is_its_value() {
+        assert_eq!(shell("printf secret", LONG).await.unwrap(), b"secret");
+        assert_eq!(shell("echo noise >&2", LONG).await.unwrap(), b"");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_says_how() {
+        let error = shell("exit 3", LONG).await.unwrap_err();
+        assert!(
+            matches!(error, ErrandError::Ended(ExitStatus::Code(3))),
+            "{error}"
+        );
+        let error = shell("yes | head -c 100000", LONG).await.unwrap_err();
+        assert!(matches!(error, ErrandError::TooMuch), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_hangs_is_ended() {
+        let error = shell("cat </dev/zero >/dev/null", Duration::from_millis(200))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ErrandError::TimedOut(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_it_left_behind_does_not_hold_up_its_value() {
+        // The job keeps the pipe open until it is killed with the group.
+        let value = shell(
+            "cat /dev/zero >/dev/null 2>&1 & cat /dev/zero | cat >/dev/null & printf v",
+            LONG,
+        );
+        assert_eq!(value.await.unwrap(), b"v");
     }
 }

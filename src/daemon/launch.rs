@@ -128,7 +128,7 @@ fn refused(errors: &[Diagnostic]) -> SpawnFailure {
         Code::CommandValue => Stage::Environment,
         _ => Stage::Configuration,
     };
-    let mut detail = first.to_string();
+    let mut detail = first.to_line();
     if errors.len() > 1 {
         detail = format!("{detail} (and {} more)", errors.len() - 1);
     }

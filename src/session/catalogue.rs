@@ -325,7 +325,7 @@ mod tests {
 
     fn rules(deny: &str) -> ToolRules {
         ToolRules {
-            allow: Vec::new(),
+            allow: None,
             deny: vec![deny.to_owned()],
         }
     }

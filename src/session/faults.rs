@@ -3,6 +3,7 @@
 //! Decides which open requests are charged with such a line, so that nobody waits for an answer
 //! that was lost (design 5, size), and how loudly noise is reported. Never ends a session.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::action::LogLevel;
@@ -30,11 +31,12 @@ impl Charges {
     /// The requests that get an error because of this line.
     pub(super) fn charge(&mut self, fault: &Fault, requests: &Requests) -> Vec<RequestKey> {
         let was_charged = std::mem::take(&mut self.is_after_charged);
-        if fault.has_method || !(fault.reason.loses_a_message() || is_lone_brace(fault)) {
+        if fault.has_method || !fault.reason.loses_a_message() {
             return Vec::new();
         }
         let charged: Vec<_> = if fault.ids.is_empty() {
-            let may_guess = !was_charged && !is_indented(fault);
+            let may_guess =
+                !was_charged && (fault.reason == FaultReason::MultiLine || !is_indented(fault));
             requests
                 .only_written()
                 .filter(|_| may_guess)
@@ -60,14 +62,9 @@ fn is_indented(fault: &Fault) -> bool {
     matches!(fault.sample.first(), Some(b' ' | b'\t'))
 }
 
-/// The first line of JSON that was printed over several: nothing stands on it but its brace.
-fn is_lone_brace(fault: &Fault) -> bool {
-    fault.len_bytes <= 2 && fault.sample.trim_ascii_end() == b"{"
-}
-
 /// What is wrong with a line, for the log.
 pub(super) fn complaint(fault: &Fault) -> String {
-    if is_lone_brace(fault) || fault.reason == FaultReason::MultiLine {
+    if fault.reason == FaultReason::MultiLine {
         return "the server prints multi-line JSON; a message must stand on one line".to_owned();
     }
     fault.reason.to_string()
@@ -89,8 +86,8 @@ pub(super) fn describe(fault: &Fault) -> String {
 pub(super) struct Noise {
     lines: u64,
     sample: Option<String>,
-    /// When the next report may go out.
-    quiet_until: Option<Moment>,
+    /// When the next report of each kind may go out; the kinds are few and fixed.
+    quiet_until: BTreeMap<String, Moment>,
 }
 
 impl Noise {
@@ -104,8 +101,13 @@ impl Noise {
     ) -> Vec<(LogLevel, String)> {
         self.lines += 1;
         let mut report = Vec::new();
-        if self.quiet_until.is_none_or(|until| until <= now) {
-            self.quiet_until = Some(now + REPORT_EVERY);
+        if self
+            .quiet_until
+            .get(reason)
+            .is_none_or(|until| *until <= now)
+        {
+            self.quiet_until
+                .insert(reason.to_owned(), now + REPORT_EVERY);
             let lines = self.lines;
             report.push((
                 LogLevel::Warn,
@@ -242,9 +244,31 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_brace_begins_an_answer_that_will_not_come() {
-        check(1, &[("{", &[1]), ("  \"id\": 1,", &[]), ("}", &[])]);
-        check(2, &[("{", &[]), ("  \"a\": {", &[]), ("}", &[])]);
+    fn a_message_over_several_lines_will_not_come() {
+        let jsonrpc = "  \"jsonrpc\": \"2.0\",";
+        check(
+            1,
+            &[
+                ("{", &[]),
+                (jsonrpc, &[1]),
+                ("  \"id\": 1,", &[]),
+                ("}", &[]),
+            ],
+        );
+        check(2, &[("{", &[]), (jsonrpc, &[]), ("}", &[])]);
+    }
+
+    #[test]
+    fn an_object_that_is_printed_for_people_costs_no_request() {
+        check(
+            1,
+            &[
+                ("{", &[]),
+                ("  \"debug\": {", &[]),
+                ("  }", &[]),
+                ("}", &[]),
+            ],
+        );
     }
 
     #[test]

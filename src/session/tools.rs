@@ -5,8 +5,8 @@
 /// The rules of one server. Without any rule every tool is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolRules {
-    /// Patterns of which one must match; none at all lets every name through.
-    pub allow: Vec<String>,
+    /// Patterns of which one must match; absent, every name does.
+    pub allow: Option<Vec<String>>,
     /// Patterns of which none may match; a denial wins over `allow`.
     pub deny: Vec<String>,
 }
@@ -14,13 +14,13 @@ pub struct ToolRules {
 impl ToolRules {
     /// Whether there is nothing to decide, so that lists pass unread.
     pub fn is_empty(&self) -> bool {
-        self.allow.is_empty() && self.deny.is_empty()
+        self.allow.is_none() && self.deny.is_empty()
     }
 
     /// Whether a tool of this name is listed and may be called.
     pub fn allows(&self, name: &str) -> bool {
         let matched = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
-        (self.allow.is_empty() || matched(&self.allow)) && !matched(&self.deny)
+        self.allow.as_deref().is_none_or(matched) && !matched(&self.deny)
     }
 }
 
@@ -53,10 +53,15 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(allow: &[&str], deny: &[&str], allowed: &[&str], denied: &[&str]) {
+    fn check<'p>(
+        allow: impl Into<Option<&'p [&'p str]>>,
+        deny: &[&str],
+        allowed: &[&str],
+        denied: &[&str],
+    ) {
         let owned = |patterns: &[&str]| patterns.iter().map(|one| (*one).to_owned()).collect();
         let rules = ToolRules {
-            allow: owned(allow),
+            allow: allow.into().map(owned),
             deny: owned(deny),
         };
         for name in allowed {
@@ -69,13 +74,18 @@ mod tests {
 
     #[test]
     fn without_rules_all_are_allowed() {
-        check(&[], &[], &["", "add", "*"], &[]);
+        check(None, &[], &["", "add", "*"], &[]);
+    }
+
+    #[test]
+    fn an_empty_list_allows_nothing() {
+        check(&[][..], &[], &[], &["", "add"]);
     }
 
     #[test]
     fn allow_names_what_may_pass() {
         check(
-            &["add", "get_*"],
+            &["add", "get_*"][..],
             &[],
             &["add", "get_", "get_x"],
             &["adds", "ad", "xget_", ""],
@@ -84,24 +94,34 @@ mod tests {
 
     #[test]
     fn a_denial_wins() {
-        check(&["*"], &["*delete*"], &["add"], &["delete", "un_delete_d"]);
-        check(&["delete_mine"], &["delete_*"], &[], &["delete_mine"]);
+        check(
+            &["*"][..],
+            &["*delete*"],
+            &["add"],
+            &["delete", "un_delete_d"],
+        );
+        check(&["delete_mine"][..], &["delete_*"], &[], &["delete_mine"]);
     }
 
     #[test]
     fn stars_stand_anywhere_and_match_nothing_too() {
         check(
-            &["a*b*c", "**"],
+            &["a*b*c", "**"][..],
             &["z**"],
             &["abc", "aXbYc", "any"],
             &["z", "zz"],
         );
-        check(&["a*b*c"], &[], &["abbc", "abcbc"], &["acb", "ab", "bc"]);
+        check(
+            &["a*b*c"][..],
+            &[],
+            &["abbc", "abcbc"],
+            &["acb", "ab", "bc"],
+        );
     }
 
     #[test]
     fn many_stars_cost_no_exponential_time() {
         let pattern = "*a".repeat(2_000) + "b";
-        check(&[&pattern], &[], &[], &[&"a".repeat(20_000)]);
+        check(&[pattern.as_str()][..], &[], &[], &[&"a".repeat(20_000)]);
     }
 }

@@ -407,8 +407,9 @@ pub enum CancelReason {
 pub enum ServiceHint {
     /// A program runs; the first exchange may still be under way.
     Serving,
-    /// A child comes without anybody doing anything: requests wait in order.
-    Holding,
+    /// A child comes without anybody doing anything: requests wait in order. `ordered` while the
+    /// one before it is being ended because somebody asked for that.
+    Holding { ordered: bool },
     /// Nothing runs; a request that waits brings it up ([`Event::Demand`]).
     OnDemand,
     /// Requests wait if the next attempt lies within their patience.
@@ -427,6 +428,10 @@ pub enum ServiceHint {
 pub enum Action {
     /// Make a process; answered by `Spawned` or `SpawnFailed`, then `Executed` or `SpawnFailed`.
     Spawn { generation: Generation },
+    /// Nobody wants the process that was asked for. What leads up to it (a command that asks for a
+    /// password) is called off and answered by `SpawnFailed`; one that is being made is still
+    /// answered by `Spawned`.
+    CancelSpawn,
     /// Answer new requests by the service hint, say `Drained` when no call is open.
     Drain,
     /// The drain is over: cancel what is open, upstream too.

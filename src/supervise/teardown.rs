@@ -310,7 +310,10 @@ impl Teardown {
             actions.push_back(Action::CloseStdin);
         }
         let limit = match step {
-            Step::Launching => SPAWN_ANSWER_TIMEOUT,
+            Step::Launching => {
+                actions.push_back(Action::CancelSpawn);
+                SPAWN_ANSWER_TIMEOUT
+            }
             Step::Drain => {
                 actions.push_back(Action::Drain);
                 self.limits.drain

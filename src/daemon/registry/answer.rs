@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::config::diagnostics::Diagnostic;
 use crate::control::{
     ControlError, ErrorKind, Outcome, OutcomeKind, Outcomes, SCHEMA, ServerStatus, State,
     StatusSnapshot, StopStep,
@@ -109,7 +110,7 @@ impl Registry {
             .values()
             .map(|slot| slot.attachments as u64)
             .sum();
-        daemon.errors = self.stray.iter().map(ToString::to_string).collect();
+        daemon.errors = self.stray.iter().map(Diagnostic::to_line).collect();
         let with_processes = !names.is_empty();
         let facts = self.facts.clone();
         tokio::spawn(async move {

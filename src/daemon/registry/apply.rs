@@ -109,7 +109,7 @@ impl Registry {
         let mut report = ReloadReport {
             from_generation,
             to_generation: self.generation,
-            errors: self.stray.iter().map(ToString::to_string).collect(),
+            errors: self.stray.iter().map(Diagnostic::to_line).collect(),
             ..ReloadReport::default()
         };
         if path_changed && from_generation > 0 {
@@ -147,7 +147,7 @@ impl Registry {
             };
             let detail = errors
                 .iter()
-                .map(ToString::to_string)
+                .map(Diagnostic::to_line)
                 .collect::<Vec<_>>()
                 .join("; ");
             steps.push(Step {

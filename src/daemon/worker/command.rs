@@ -88,27 +88,24 @@ impl Setting {
             .map_or_else(Policy::default, |spec| spec.policy.clone())
     }
 
-    /// Why nothing is served, where the file is the reason; else what the supervisor says.
-    pub(crate) fn explain(&self, name: &str, message: String) -> String {
+    /// Why nothing is served, where the server's file is the reason.
+    pub(crate) fn fault(&self, name: &str) -> Option<String> {
+        let file = self.file.display();
         match (&self.spec, &self.verdict) {
-            (_, Verdict::Removed) => {
-                format!(
-                    "server \"{name}\" was removed: {} is gone",
-                    self.file.display()
-                )
+            (_, Verdict::Removed) => Some(format!("server \"{name}\" was removed: {file} is gone")),
+            (_, Verdict::Unknown) => Some(format!(
+                "no server \"{name}\" is configured: there is no {file}"
+            )),
+            (None, Verdict::Invalid(errors)) => {
+                let first = errors.first().map(Diagnostic::to_line).unwrap_or_default();
+                Some(format!(
+                    "the configuration of \"{name}\" is invalid: {first}"
+                ))
             }
-            (_, Verdict::Unknown) => format!(
-                "no server \"{name}\" is configured: there is no {}",
-                self.file.display()
-            ),
-            (None, Verdict::Invalid(errors)) => match errors.first() {
-                Some(error) => format!("the configuration of \"{name}\" is invalid: {error}"),
-                None => format!("the configuration of \"{name}\" is invalid"),
-            },
             (Some(spec), _) if !spec.enabled => {
-                format!("server \"{name}\" is disabled in {}", self.file.display())
+                Some(format!("server \"{name}\" is disabled in {file}"))
             }
-            _ => message,
+            _ => None,
         }
     }
 }
@@ -122,7 +119,7 @@ pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
         request_timeout: policy.request_timeout,
         max_calls: policy.max_calls.map(|calls| calls as usize),
         tools: ToolRules {
-            allow: policy.tools.allow.clone().unwrap_or_default(),
+            allow: policy.tools.allow.clone(),
             deny: policy.tools.deny.clone(),
         },
     }

@@ -188,6 +188,7 @@ impl Worker {
     fn perform(&mut self, action: Action, now: Moment) {
         match action {
             Action::Spawn { generation } => self.spawn(generation),
+            Action::CancelSpawn => self.cancel_spawn(),
             Action::Drain => self.mux.begin_drain(now),
             Action::CancelOpen { reason } => self.mux.cancel_open(cancel_code(reason), now),
             Action::CloseStdin => self.close_stdin(now),
@@ -226,7 +227,7 @@ impl Worker {
                 self.tell(supervise::Event::Drained { generation }, now);
             }
             MuxAction::Demand => self.tell(supervise::Event::Demand, now),
-            MuxAction::Log(level, text) => self.log_mux(level, &text),
+            MuxAction::Log(_, text) => self.log_mux(&text),
         }
     }
 
@@ -238,7 +239,12 @@ impl Worker {
     fn service(&self, hint: ServiceHint) -> Service {
         match hint {
             ServiceHint::Serving => Service::Serving,
-            ServiceHint::Holding | ServiceHint::OnDemand => Service::Holding(self.hold()),
+            ServiceHint::Holding { ordered: true } => {
+                Service::Holding(self.hold(HoldCause::Restarting))
+            }
+            ServiceHint::Holding { ordered: false } | ServiceHint::OnDemand => {
+                Service::Holding(self.hold(HoldCause::Starting))
+            }
             ServiceHint::Stopping => Service::Stopping,
             ServiceHint::Backoff {
                 next_attempt_at,
@@ -252,11 +258,7 @@ impl Worker {
     }
 
     /// Why requests wait, with what the child said last in case that the wait runs out.
-    fn hold(&self) -> Hold {
-        let cause = match self.supervisor.status().state {
-            supervise::State::Running | supervise::State::Stopping => HoldCause::Restarting,
-            _ => HoldCause::Starting,
-        };
+    fn hold(&self, cause: HoldCause) -> Hold {
         Hold {
             cause,
             detail: self.explain_detail(),
@@ -285,10 +287,17 @@ impl Worker {
         self.let_all_go();
     }
 
+    /// Why nothing is served: the file's fault in its own words, else the state and its reason.
     fn unavailable(&self, message: String) -> Unavailable {
-        let message = self.redact(&self.setting.explain(&self.instance, message));
+        let name = &self.instance;
+        let state = self.supervisor.status().state.as_str();
+        let message = match self.setting.fault(name) {
+            Some(fault) => fault,
+            None if message.is_empty() => format!("server \"{name}\" is {state}"),
+            None => format!("server \"{name}\" is {state}: {message}"),
+        };
         Unavailable {
-            message,
+            message: self.redact(&message),
             detail: self.explain_detail(),
         }
     }

@@ -150,9 +150,8 @@ impl Worker {
 
     /// The one sentence that matters, secrets taken out.
     fn reason(&self, supervisor: &SupervisorStatus) -> Option<String> {
-        let mut message = self
-            .setting
-            .explain(&self.instance, supervisor.message.clone());
+        let fault = self.setting.fault(&self.instance);
+        let mut message = fault.unwrap_or_else(|| supervisor.message.clone());
         if let Some(hint) = supervisor.hint.as_ref().filter(|_| !message.is_empty()) {
             message = format!("{message} ({hint})");
         }
@@ -252,7 +251,9 @@ impl Worker {
             Some(supervise::ExitStatus::Signal { number, .. }) => detail["signal"] = json!(number),
             None => {}
         }
-        if let Some(hint) = supervisor.hint {
+        let to_start = (supervisor.state == supervise::State::Stopped)
+            .then(|| format!("`mcpd start {name}` starts it"));
+        if let Some(hint) = supervisor.hint.or(to_start) {
             detail["hint"] = json!(hint);
         }
         detail

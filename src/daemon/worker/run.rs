@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::ids::Generation;
 use crate::protocol::{ChildIdentity, LineReader};
-use crate::session::{ChildGone, LogLevel, Unavailable};
+use crate::session::{ChildGone, Unavailable};
 use crate::supervise::launcher::ProcessGroup;
 use crate::supervise::state::EndedRun;
-use crate::supervise::{self, Cause, Child, ExitStatus, SpawnFailure, StopSignal, Substate};
+use crate::supervise::{self, Cause, Child, ExitStatus, SpawnFailure, Stage, StopSignal, Substate};
 use crate::time::Moment;
 
 use super::super::chain;
@@ -57,6 +58,8 @@ pub(super) struct Run {
     stdout: Option<Reader<pipe::Receiver>>,
     tasks: Vec<AbortHandle>,
     stderr: Option<JoinHandle<()>>,
+    /// Calls off what leads up to the process.
+    cancel: Option<oneshot::Sender<()>>,
 }
 
 /// What is known of the last run, alive or not.
@@ -87,8 +90,13 @@ impl Worker {
         self.past.tail = Tail::default();
         let shared = self.shared.clone();
         let tell = self.teller(generation);
+        let (cancel, cancelled) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
-            let outcome = match launch::prepare(&spec, &shared, generation).await {
+            let prepared = tokio::select! {
+                prepared = launch::prepare(&spec, &shared, generation) => prepared,
+                _ = cancelled => Err(called_off()),
+            };
+            let outcome = match prepared {
                 Ok((plan, prepared)) => match shared.launcher.spawn(plan, generation).await {
                     Ok(child) => Ok(Box::new(Spawned { child, prepared })),
                     Err(failure) => Err(failure),
@@ -104,7 +112,14 @@ impl Worker {
             stdout: None,
             tasks: vec![task.abort_handle()],
             stderr: None,
+            cancel: Some(cancel),
         });
+    }
+
+    pub(super) fn cancel_spawn(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.cancel = None;
+        }
     }
 
     pub(super) fn handle_child(&mut self, generation: Generation, event: ChildEvent, now: Moment) {
@@ -272,11 +287,9 @@ impl Worker {
     }
 
     /// What the multiplexer has to say, into the server's log; what a peer sent is redacted.
-    pub(super) fn log_mux(&self, level: LogLevel, text: &str) {
-        if level != LogLevel::Debug || tracing::enabled!(tracing::Level::DEBUG) {
-            let text = self.redact(&stderr::escape(text));
-            self.log.event(&self.instance, &text);
-        }
+    pub(super) fn log_mux(&self, text: &str) {
+        let text = self.redact(&stderr::escape(text));
+        self.log.event(&self.instance, &text);
     }
 
     /// Ends the child's input: everything queued that fits goes out, no line is cut in two.
@@ -428,6 +441,10 @@ impl Worker {
             })
         }
     }
+}
+
+fn called_off() -> SpawnFailure {
+    SpawnFailure::new(Stage::Environment, None, "the start was called off")
 }
 
 type Told = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -312,7 +312,7 @@ fn an_error_without_an_id_is_for_the_only_open_request() {
 #[test]
 fn a_denied_tool_is_neither_listed_nor_callable() {
     let tools = ToolRules {
-        allow: Vec::new(),
+        allow: None,
         deny: vec!["rm*".to_owned()],
     };
     let mut bench = Bench::serving(MuxConfig { tools, ..config() }, &[A]);
@@ -346,7 +346,7 @@ fn a_denied_tool_is_neither_listed_nor_callable() {
 fn other_rules_for_tools_make_hosts_list_again() {
     let mut bench = Bench::serving(config(), &[A]);
     let tools = ToolRules {
-        allow: vec!["a".to_owned()],
+        allow: Some(vec!["a".to_owned()]),
         deny: Vec::new(),
     };
     bench

@@ -45,6 +45,7 @@ pub(super) struct Bench {
     child: Vec<String>,
     /// Actions that were not looked at yet, those left out that only say that frames wait.
     pub(super) actions: Vec<MuxAction>,
+    child_reader: LineReader,
 }
 
 /// The line that `text` is.
@@ -68,6 +69,7 @@ impl Bench {
     pub(super) fn with_pool(config: MuxConfig, pool: Pool) -> Self {
         Self {
             mux: Mux::new(config, pool.clone()),
+            child_reader: LineReader::new(LINE_LIMIT_BYTES),
             pool,
             now: Moment::ZERO + Duration::from_secs(1_000),
             generation: Generation::default(),
@@ -151,8 +153,11 @@ impl Bench {
 
     /// The child writes a line.
     pub(super) fn child(&mut self, text: impl AsRef<[u8]>) {
-        self.mux
-            .handle_child_line(self.generation, line(text), self.now);
+        // One reader for all of its lines: what one line is may depend on the one before it.
+        self.child_reader.feed(text.as_ref());
+        self.child_reader.feed(b"\n");
+        let line = self.child_reader.poll().expect("a line that is not blank");
+        self.mux.handle_child_line(self.generation, line, self.now);
         self.pump();
     }
 

@@ -421,9 +421,11 @@ impl Supervisor {
         match &self.phase {
             Phase::Idle(Substate::NeverStarted) => ServiceHint::OnDemand,
             Phase::Failed { offered: true, .. } => ServiceHint::OnDemand,
-            Phase::Spawning | Phase::Executing => ServiceHint::Holding,
+            Phase::Spawning | Phase::Executing => ServiceHint::Holding { ordered: false },
             Phase::Handshake | Phase::Ready => ServiceHint::Serving,
-            Phase::Stopping(_) if self.desired_up => ServiceHint::Holding,
+            Phase::Stopping(teardown) if self.desired_up => ServiceHint::Holding {
+                ordered: teardown.purpose() != Purpose::Failure,
+            },
             Phase::Stopping(_) => ServiceHint::Stopping,
             Phase::Backoff { until } => ServiceHint::Backoff {
                 next_attempt_at: *until,

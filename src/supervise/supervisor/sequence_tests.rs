@@ -330,6 +330,7 @@ impl Model {
                 }
             }
             Action::CloseStdin
+            | Action::CancelSpawn
             | Action::CancelOpen { .. }
             | Action::ChildGone { .. }
             | Action::ClosePipes

@@ -620,13 +620,25 @@ fn a_stop_during_a_spawn_waits_for_the_answer() {
     let mut play = Play::new(Policy::default());
     play.start().actions();
     play.stop(Mode::Polite).check(Substate::StopStdin);
-    assert_eq!(play.deeds(), [], "nothing to signal yet");
+    assert_eq!(play.deeds(), [Action::CancelSpawn], "nothing to signal yet");
     play.tell(Event::Spawned {
         generation: ONE,
         pid: 7,
     });
     assert_eq!(play.deeds(), [Action::CloseStdin]);
     play.down(ONE, ExitStatus::Code(0)).check(Substate::Dead);
+}
+
+#[test]
+fn a_start_that_was_called_off_is_over_with_its_answer() {
+    let mut play = Play::new(Policy::default());
+    play.start().stop(Mode::Polite);
+    play.tell(Event::SpawnFailed {
+        generation: ONE,
+        failure: SpawnFailure::new(Stage::Environment, None, "the start was called off"),
+    });
+    play.check(Substate::Dead);
+    play.start().check(Substate::Spawn);
 }
 
 #[test]
@@ -655,7 +667,10 @@ fn a_start_during_a_stop_follows_it() {
     play.stop(Mode::Polite).actions();
     play.start();
     let hint = play.actions();
-    assert_eq!(hint, [Action::SetService(ServiceHint::Holding)]);
+    assert_eq!(
+        hint,
+        [Action::SetService(ServiceHint::Holding { ordered: true })]
+    );
     play.down(ONE, ExitStatus::Code(0)).check(Substate::Spawn);
     assert_eq!(play.supervisor.generation(), TWO);
 }

@@ -318,7 +318,8 @@ impl Rig {
                     .send(Event::StopCommandEnded { generation })
                     .unwrap();
             }
-            Action::CancelOpen { .. }
+            Action::CancelSpawn
+            | Action::CancelOpen { .. }
             | Action::ChildGone { .. }
             | Action::SetService(_)
             | Action::Changed { .. }
