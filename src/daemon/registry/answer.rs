@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::config::diagnostics::Diagnostic;
 use crate::control::{
-    ControlError, ErrorKind, Outcome, OutcomeKind, Outcomes, SCHEMA, ServerStatus, State,
+    ControlError, Desired, ErrorKind, Outcome, OutcomeKind, Outcomes, SCHEMA, ServerStatus, State,
     StatusSnapshot, StopStep,
 };
 use crate::supervise::Mode;
@@ -50,6 +50,8 @@ impl Verb {
             (Self::ResetFailed, _) => Some(OutcomeKind::Done),
             (Self::Stop(_), State::Stopped) => Some(done(true)),
             (Self::Stop(_), State::Failed) => Some(done(!published.is_unkillable())),
+            // Somebody else has started it meanwhile, perhaps so quickly that nobody saw it down.
+            (Self::Stop(_), _) if published.status.desired == Desired::Up => Some(done(false)),
             (Self::Stop(_), _) => None,
             (_, State::Running) => Some(done(true)),
             // Policy or an exit by itself may end a start in `stopped`.
@@ -191,6 +193,7 @@ async fn follow(name: String, worker: Option<WorkerHandle>, verb: Verb, begun: M
             ..outcome(name, OutcomeKind::Failed, begun)
         };
     };
+    let overtaken = matches!(verb, Verb::Stop(_)) && published.status.desired == Desired::Up;
     let kind = verb.verdict(&published).unwrap_or(OutcomeKind::Failed);
     let kind = if kind == OutcomeKind::Done && unchanged {
         OutcomeKind::Unchanged
@@ -200,7 +203,10 @@ async fn follow(name: String, worker: Option<WorkerHandle>, verb: Verb, begun: M
     Outcome {
         state: Some(published.status.state),
         substate: Some(published.status.substate),
-        message: published.status.reason.clone(),
+        message: match overtaken {
+            true => Some("another command started it again".to_owned()),
+            false => published.status.reason.clone(),
+        },
         ended_by: ended_by(verb, &before, &published),
         ..outcome(name, kind, begun)
     }

@@ -27,7 +27,10 @@ fn noise_of_a_child_reaches_no_host_and_is_counted() {
         .iter()
         .filter(|action| matches!(action, MuxAction::Log(..)))
         .count();
-    assert_eq!(logs, 4, "one report for each of two kinds, not for each line");
+    assert_eq!(
+        logs, 4,
+        "one report for each of two kinds, not for each line"
+    );
 }
 
 #[test]
