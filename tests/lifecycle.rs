@@ -587,3 +587,20 @@ fn the_restart_policy_decides_what_comes_back() {
         assert_eq!(daemon.record(name).starts(), 1, "{name}");
     }
 }
+
+/// A stop that a start overtakes is answered all the same, and the server runs.
+#[test]
+fn an_overtaken_stop_is_answered() {
+    let home = Home::new();
+    home.fake_with("fake", &["--ignore-eof"], "stop_timeout = \"1s\"\n");
+    let daemon = home.start();
+    let pid = daemon.server_pid("fake");
+    std::thread::scope(|scope| {
+        let stop = scope.spawn(|| daemon.mcpd(&["stop", "fake"]));
+        daemon.wait_for_state("fake", "stopping");
+        daemon.mcpd(&["start", "fake"]).expect_code(0);
+        let stopped = stop.join().expect("stop is answered");
+        assert!([0, 3].contains(&stopped.code), "{stopped:?}");
+    });
+    assert_ne!(daemon.server_pid("fake"), pid);
+}

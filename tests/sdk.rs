@@ -11,7 +11,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::common::{Home, MCPD, TestDaemon, quoted, say};
+use crate::common::{Home, MCPD, TestDaemon, output_in_time, quoted, say};
 
 /// Keys that make a crash in the middle of the checks a short one.
 const STABLE: &str = "stable_after = \"50ms\"\nstop_timeout = \"2s\"\n";
@@ -95,7 +95,7 @@ impl Sdk {
 
 /// Runs a host to its end; the names of its checks, all of which must be good.
 fn run(mut command: Command) -> BTreeSet<String> {
-    let output = command.output().expect("the host starts");
+    let output = output_in_time(&mut command);
     let text = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     let mut names = BTreeSet::new();

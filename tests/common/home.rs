@@ -3,9 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -191,14 +195,16 @@ impl Home {
     }
 
     /// Runs `mcpd` to its end.
+    #[track_caller]
     pub(crate) fn mcpd(&self, args: &[&str]) -> Outcome {
         self.run(&mut self.command(args))
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end, for which it has its time.
+    #[track_caller]
     pub(crate) fn run(&self, command: &mut Command) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
-        let output = command.output().expect("the program starts");
+        let output = output_in_time(command);
         let status = output.status;
         Outcome {
             code: status
@@ -289,6 +295,31 @@ impl Drop for Home {
             panic!("left behind: {left:?}");
         }
     }
+}
+
+/// How long any command may take; none should come near.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a command said, or a panic that names it if it does not end.
+#[track_caller]
+pub(crate) fn output_in_time(command: &mut Command) -> Output {
+    let shown = format!("{command:?}");
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{shown}: {error}"));
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let (sender, output) = channel();
+    // The one who waited too long has left already.
+    thread::spawn(move || sender.send(child.wait_with_output()).ok());
+    output
+        .recv_timeout(COMMAND_LIMIT)
+        .unwrap_or_else(|_| {
+            kill(pid, Signal::SIGKILL).ok();
+            panic!("{shown} did not end within {COMMAND_LIMIT:?}");
+        })
+        .expect("a child can be waited for")
 }
 
 fn environment_of(home: &Path) -> Vec<(OsString, OsString)> {
