@@ -158,6 +158,14 @@ impl Diagnostic {
         format!("{text}: {}", self.message)
     }
 
+    /// The same with what to do about it; of a hint with something to paste only the first line.
+    pub fn to_line_with_hint(&self) -> String {
+        match self.hint.as_deref().and_then(|hint| hint.lines().next()) {
+            Some(hint) => format!("{}, {}", self.to_line(), hint.trim_end_matches(':')),
+            None => self.to_line(),
+        }
+    }
+
     /// Files in order, in a file by place, so that a report reads from top to bottom.
     pub fn sort(diagnostics: &mut [Self]) {
         diagnostics.sort_by(|one, other| {

@@ -114,6 +114,17 @@ impl Mux {
         let frame = self.error_frame(asker.host, Some(&asker.id), failure);
         self.deliver(asker.host, asker.batch, frame, request.had_progress);
         self.close(&request, Fate::Lost);
+        let is_initialize = matches!(request.purpose, Purpose::Initialize { .. });
+        if is_initialize && self.session_of(asker.host) == Session::New {
+            self.fail_behind_initialize(asker.host, failure);
+        }
+    }
+
+    /// What a host sent behind an `initialize` that came to nothing has no session to belong to.
+    fn fail_behind_initialize(&mut self, host: HostKey, failure: &Failure) {
+        for key in self.requests.all_of(host) {
+            self.fail(key, failure);
+        }
     }
 
     /// Ends a request without a word: it was cancelled, or its host is gone.

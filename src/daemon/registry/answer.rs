@@ -112,7 +112,11 @@ impl Registry {
             .values()
             .map(|slot| slot.attachments as u64)
             .sum();
-        daemon.errors = self.stray.iter().map(Diagnostic::to_line).collect();
+        daemon.errors = self
+            .stray
+            .iter()
+            .map(Diagnostic::to_line_with_hint)
+            .collect();
         let with_processes = !names.is_empty();
         let facts = self.facts.clone();
         tokio::spawn(async move {

@@ -109,7 +109,11 @@ impl Registry {
         let mut report = ReloadReport {
             from_generation,
             to_generation: self.generation,
-            errors: self.stray.iter().map(Diagnostic::to_line).collect(),
+            errors: self
+                .stray
+                .iter()
+                .map(Diagnostic::to_line_with_hint)
+                .collect(),
             ..ReloadReport::default()
         };
         if path_changed && from_generation > 0 {
@@ -147,7 +151,7 @@ impl Registry {
             };
             let detail = errors
                 .iter()
-                .map(Diagnostic::to_line)
+                .map(Diagnostic::to_line_with_hint)
                 .collect::<Vec<_>>()
                 .join("; ");
             steps.push(Step {

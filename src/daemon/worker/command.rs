@@ -97,7 +97,10 @@ impl Setting {
                 "no server \"{name}\" is configured: there is no {file}"
             )),
             (None, Verdict::Invalid(errors)) => {
-                let first = errors.first().map(Diagnostic::to_line).unwrap_or_default();
+                let first = errors
+                    .first()
+                    .map(Diagnostic::to_line_with_hint)
+                    .unwrap_or_default();
                 Some(format!(
                     "the configuration of \"{name}\" is invalid: {first}"
                 ))

@@ -176,7 +176,10 @@ impl Worker {
                 if let Some(first) = errors.first() {
                     status.line = first.place.map(|place| u64::from(place.line));
                     status.column = first.place.map(|place| u64::from(place.column));
-                    status.error = Some(first.message.clone());
+                    status.error = Some(match &first.hint {
+                        Some(hint) => format!("{}, {hint}", first.message),
+                        None => first.message.clone(),
+                    });
                 }
             }
         }

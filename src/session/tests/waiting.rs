@@ -37,6 +37,26 @@ fn a_wait_ends_with_start_timeout_from_the_arrival() {
 }
 
 #[test]
+fn requests_behind_an_initialize_that_came_to_nothing_go_with_it() {
+    let mut bench = Bench::new(config());
+    bench.attach(A);
+    bench.host(A, &initialize("1", "2025-11-25"));
+    bench.pass(Duration::from_secs(30));
+    bench.host(A, &call("2"));
+    bench.pass(Duration::from_secs(60));
+    let answers = bench.take_host(A);
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.contains("-31000")));
+    // The host may begin again; nothing of before reaches the child.
+    bench.host(A, &initialize("3", "2025-11-25"));
+    bench.start();
+    bench.open();
+    bench.expect_child(&[]);
+    assert_eq!(bench.take_host(A).len(), 1);
+    bench.expect_quiet();
+}
+
+#[test]
 fn a_call_that_waited_while_the_child_served_waits_on_from_its_end() {
     let mut bench = Bench::serving(
         MuxConfig {
