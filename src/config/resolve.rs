@@ -295,7 +295,9 @@ impl Build<'_> {
             );
         }
         if text.as_bytes().contains(&b'/') {
-            return Program::File(command.origin().folder().join(text));
+            let file = command.origin().folder().join(text);
+            // `./tool` is shown as `tool` of its folder.
+            return Program::File(file.components().collect());
         }
         Program::Name(text)
     }

@@ -104,7 +104,7 @@ pub struct ServerStatus {
     pub stderr_tail: Vec<String>,
     /// Lines on its stdout that were no message.
     pub violations: u64,
-    /// The first of them, cut to 200 bytes.
+    /// The last of them, cut to 200 bytes.
     pub violation_sample: Option<String>,
     /// Its log file.
     pub log: Option<String>,
