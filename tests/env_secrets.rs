@@ -507,6 +507,52 @@ fn a_secret_that_a_server_prints_is_replaced() {
     }
 }
 
+/// A secret in a path is replaced too where the start fails over that path, at whatever stage.
+#[test]
+fn a_secret_in_a_path_that_is_missing_is_replaced() {
+    let home = Home::new();
+    let secret = "[env]\nAPI_KEY = \"verysecretvalue\"\n";
+    let not_a_program = home.write("verysecretvalue/program", "not even executable");
+    let in_that_folder = not_a_program.display().to_string();
+    let in_that_folder = in_that_folder.replace("verysecretvalue", "${API_KEY}");
+    let broken = home.program("verysecretvalue/broken", "#!/no/such/interpreter\n");
+    let broken = broken.display().to_string();
+    let broken = broken.replace("verysecretvalue", "${API_KEY}");
+    for (name, keys) in [
+        ("program", "command = \"/no/${API_KEY}\"\n".to_owned()),
+        ("mode", format!("command = {}\n", quoted(&in_that_folder))),
+        ("interpreter", format!("command = {}\n", quoted(&broken))),
+        (
+            "folder",
+            "command = \"/bin/sh\"\ncwd = \"/no/${API_KEY}\"\n".to_owned(),
+        ),
+    ] {
+        home.server(name, &format!("{keys}{secret}"));
+    }
+    let daemon = home.start();
+    let mut shown = Vec::new();
+    for name in ["program", "mode", "interpreter", "folder"] {
+        let status = daemon.wait_for_state(name, "failed");
+        let reason = status["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("‹API_KEY›"), "{status}");
+        let mut host = daemon.socket_host(name);
+        let answer = host.ask("initialize", initialize_params("2025-11-25"));
+        shown.push(answer.to_string());
+        shown.push(daemon.mcpd(&["status", name]).stdout);
+        shown.push(daemon.mcpd(&["logs", name]).stdout);
+    }
+    shown.push(daemon.mcpd(&["status", "--json"]).stdout);
+    shown.push(daemon.log());
+    for text in &shown {
+        assert!(!text.contains("verysecretvalue"), "{text}");
+    }
+    for entry in walk(&daemon.path("state")) {
+        let bytes = fs::read(&entry).expect("a state file");
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("verysecretvalue"), "{}", entry.display());
+    }
+}
+
 /// C104: `check` warns of literal secrets in `args` and shows none of them; status masks them.
 #[test]
 fn secrets_in_arguments_are_warned_of_and_masked() {

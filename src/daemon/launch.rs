@@ -66,7 +66,8 @@ pub(crate) async fn prepare(
         .await
         .map_err(|errors| refused(&errors))?;
     let launch = resolve(spec, &shared.base, &sources).map_err(|errors| refused(&errors))?;
-    let (executed, shown) = program(&launch)?;
+    let (executed, shown) =
+        program(&launch).map_err(|failure| conceal(&launch.redactor, failure))?;
     let plan = LaunchPlan {
         program: executed,
         argv: launch.argv,
@@ -85,6 +86,15 @@ pub(crate) async fn prepare(
         stop_command: launch.stop_command,
     };
     Ok((plan, prepared))
+}
+
+/// `failure` without the values that the server was given: a path that is missing may hold one.
+pub(crate) fn conceal(redactor: &Redactor, failure: SpawnFailure) -> SpawnFailure {
+    SpawnFailure {
+        detail: redactor.text(&failure.detail),
+        hint: failure.hint.map(|hint| redactor.text(&hint)),
+        ..failure
+    }
 }
 
 /// Names and values as a launch plan has them.

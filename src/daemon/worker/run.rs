@@ -99,7 +99,7 @@ impl Worker {
             let outcome = match prepared {
                 Ok((plan, prepared)) => match shared.launcher.spawn(plan, generation).await {
                     Ok(child) => Ok(Box::new(Spawned { child, prepared })),
-                    Err(failure) => Err(failure),
+                    Err(failure) => Err(launch::conceal(&prepared.redactor, failure)),
                 },
                 Err(failure) => Err(failure),
             };
@@ -132,14 +132,13 @@ impl Worker {
         }
         match event {
             ChildEvent::Spawned(Ok(spawned)) => self.spawned(*spawned, now),
-            ChildEvent::Spawned(Err(failure)) | ChildEvent::Executed(Err(failure)) => {
-                self.tell(
-                    supervise::Event::SpawnFailed {
-                        generation,
-                        failure,
-                    },
-                    now,
-                );
+            ChildEvent::Spawned(Err(failure)) => self.spawn_failed(generation, failure, now),
+            ChildEvent::Executed(Err(failure)) => {
+                let failure = match &self.past.prepared {
+                    Some(prepared) => launch::conceal(&prepared.redactor, failure),
+                    None => failure,
+                };
+                self.spawn_failed(generation, failure, now);
             }
             ChildEvent::Executed(Ok(())) => self.executed(generation, now),
             ChildEvent::Lines(lines) => {
@@ -158,6 +157,14 @@ impl Worker {
                 self.tell(supervise::Event::StopCommandEnded { generation }, now);
             }
         }
+    }
+
+    fn spawn_failed(&mut self, generation: Generation, failure: SpawnFailure, now: Moment) {
+        let event = supervise::Event::SpawnFailed {
+            generation,
+            failure,
+        };
+        self.tell(event, now);
     }
 
     /// There is a process: take its descriptors, and watch for its end.
