@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{Home, wait_until};
+use crate::common::{Home, initialize_params, wait_until};
 
 /// The table for people: a line a server with its state, what is next and why.
 #[test]
@@ -252,4 +252,24 @@ fn a_slow_start_shows_what_it_says() {
     );
     let shown = daemon.mcpd(&["status"]).stdout;
     assert!(shown.contains("downloading the world"), "{shown}");
+}
+
+/// A start that fails before there is a process is told of by its own command, not by the last one
+/// that ran.
+#[test]
+fn a_failed_start_shows_the_command_that_failed() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("fake", "running");
+    daemon.server("fake", "command = \"/no/such/program\"\n");
+    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    let status = daemon.wait_for_state("fake", "failed");
+    assert_eq!(status["exec"]["argv"], json!(["/no/such/program"]));
+    assert_eq!(status["exec"]["program"], json!(null));
+    let mut host = daemon.socket_host("fake");
+    let answer = host.ask("initialize", initialize_params("2025-11-25"));
+    let detail = &answer["error"]["data"]["detail"];
+    assert_eq!(detail["command"], json!(["/no/such/program"]), "{answer}");
+    assert_eq!(detail["program"], json!(null), "{answer}");
 }

@@ -29,6 +29,7 @@ const OUR_FILE: &str = "/proc/self/exe";
 /// What is known of a launch afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
+    pub(crate) generation: Generation,
     /// The file that is executed.
     pub(crate) program: PathBuf,
     pub(crate) shown: ShownLaunch,
@@ -77,6 +78,7 @@ pub(crate) async fn prepare(
         tag: shared.tag(spec.name.as_str(), generation),
     };
     let prepared = Prepared {
+        generation,
         program: shown,
         shown: launch.shown,
         redactor: launch.redactor,

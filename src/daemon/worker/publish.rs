@@ -18,6 +18,7 @@ use crate::supervise::{self, SupervisorStatus};
 use crate::time::Moment;
 
 use super::super::clock;
+use super::super::launch::Prepared;
 use super::Worker;
 use super::command::Verdict;
 
@@ -188,7 +189,9 @@ impl Worker {
 
     fn exec_status(&self, supervisor: &SupervisorStatus) -> ExecStatus {
         let failure = supervisor.failure.as_ref();
-        let prepared = self.past.prepared.as_ref();
+        // Until there is a process for this start, the configuration is all there is to show of it.
+        let of_this_start = |prepared: &&Prepared| prepared.generation == supervisor.generation;
+        let prepared = self.past.prepared.as_ref().filter(of_this_start);
         let shown = match (prepared, &self.setting.spec) {
             (Some(prepared), _) => prepared.shown.clone(),
             (None, Some(spec)) => shown_launch(spec),

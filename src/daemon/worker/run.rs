@@ -66,6 +66,7 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Past {
     pub(super) tail: Tail,
+    /// What the last process was made from. A later start may have failed before it had one.
     pub(super) prepared: Option<Prepared>,
     /// The last stderr line of each ended run, newest last, bounded like the runs themselves.
     pub(super) last_lines: Vec<(Generation, Option<String>)>,
