@@ -205,6 +205,40 @@ fn a_log_that_cannot_be_written_blocks_nobody() {
     );
 }
 
+/// The log of a server that is gone is closed: names that come and go cost no descriptor.
+#[test]
+fn the_log_of_a_removed_server_is_closed() {
+    let home = Home::new();
+    home.fake("stays", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("stays", "running");
+    let open_logs = || {
+        let open = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the daemon is there");
+        let targets = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        let logs = targets.filter(|target| target.starts_with(daemon.path("state/mcpd/logs")));
+        logs.collect::<Vec<_>>()
+    };
+    for name in ["one", "two", "three"] {
+        daemon.fake(name, &[]);
+        daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+        daemon.wait_for_state(name, "running");
+        fs::remove_file(daemon.path(&format!("config/mcpd/servers.d/{name}.toml")))
+            .expect("its file");
+        daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    }
+    wait_until("only the log that is in use is open", || {
+        (open_logs() == [daemon.path("state/mcpd/logs/stays.log")]).then_some(())
+    });
+    // It is opened again for a server of the same name.
+    daemon.fake("one", &[]);
+    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    daemon.wait_for_state("one", "running");
+    wait_until("the log goes on", || {
+        let log = fs::read_to_string(daemon.path("state/mcpd/logs/one.log")).ok()?;
+        (log.matches("handshake -> ready").count() == 2).then_some(())
+    });
+}
+
 /// `logs -f` shows what comes, across a restart, until it is interrupted; a log without a server is an error.
 #[test]
 fn logs_can_be_followed() {

@@ -28,6 +28,13 @@ const QUEUE_LINES: usize = 512;
 /// How long a reader of standard error waits for the disk before it drops a line.
 const QUEUE_WAIT: Duration = Duration::from_secs(1);
 
+/// What the writer is told.
+enum Order {
+    Write(Entry),
+    /// Nobody writes for this server any more.
+    Close(Arc<str>),
+}
+
 /// One line for one server's file.
 struct Entry {
     server: Arc<str>,
@@ -45,7 +52,7 @@ struct Health {
 /// Where the logs of all servers go.
 #[derive(Clone, Debug)]
 pub(crate) struct Logs {
-    sender: mpsc::Sender<Entry>,
+    sender: mpsc::Sender<Order>,
     folder: Arc<Path>,
 }
 
@@ -66,11 +73,11 @@ impl Logs {
     }
 
     pub(crate) fn server(&self, name: &str) -> ServerLog {
-        ServerLog {
+        ServerLog(Arc::new(End {
             server: Arc::from(name),
             sender: self.sender.clone(),
             health: Arc::default(),
-        }
+        }))
     }
 
     /// The file that is written for `server`.
@@ -87,11 +94,14 @@ impl LogThread {
     }
 }
 
-/// Where one server's lines go.
+/// Where one server's lines go. Its file is closed when the last of these is gone.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerLog {
+pub(crate) struct ServerLog(Arc<End>);
+
+#[derive(Debug)]
+struct End {
     server: Arc<str>,
-    sender: mpsc::Sender<Entry>,
+    sender: mpsc::Sender<Order>,
     health: Arc<Health>,
 }
 
@@ -99,31 +109,39 @@ impl ServerLog {
     /// A line that the child wrote. Waits for the disk, but not long.
     pub(crate) async fn child_line(&self, instance: &str, line: &str) {
         let entry = self.entry(instance, "stderr", line);
-        if self.sender.send_timeout(entry, QUEUE_WAIT).await.is_err() {
-            self.health.dropped.fetch_add(1, Ordering::Relaxed);
+        if self.0.sender.send_timeout(entry, QUEUE_WAIT).await.is_err() {
+            self.0.health.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Something that happened to the server, told by the daemon. Never waits.
     pub(crate) fn event(&self, instance: &str, text: &str) {
         let entry = self.entry(instance, "mcpd", text);
-        if self.sender.try_send(entry).is_err() {
-            self.health.dropped.fetch_add(1, Ordering::Relaxed);
+        if self.0.sender.try_send(entry).is_err() {
+            self.0.health.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Lines dropped or not written so far.
     pub(crate) fn lost(&self) -> u64 {
-        self.health.dropped.load(Ordering::Relaxed) + self.health.failed.load(Ordering::Relaxed)
+        let health = &self.0.health;
+        health.dropped.load(Ordering::Relaxed) + health.failed.load(Ordering::Relaxed)
     }
 
-    fn entry(&self, instance: &str, source: &str, line: &str) -> Entry {
+    fn entry(&self, instance: &str, source: &str, line: &str) -> Order {
         let time = clock::render_wall(clock::wall());
-        Entry {
-            server: self.server.clone(),
+        Order::Write(Entry {
+            server: self.0.server.clone(),
             text: format!("{time} {instance} {source}: {line}\n"),
-            health: self.health.clone(),
-        }
+            health: self.0.health.clone(),
+        })
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // A full queue loses this: the file stays open until a server of that name goes again.
+        drop(self.sender.try_send(Order::Close(self.server.clone())));
     }
 }
 
@@ -147,8 +165,15 @@ impl Writer {
         }
     }
 
-    fn run(mut self, mut receiver: mpsc::Receiver<Entry>) {
-        while let Some(entry) = receiver.blocking_recv() {
+    fn run(mut self, mut receiver: mpsc::Receiver<Order>) {
+        while let Some(order) = receiver.blocking_recv() {
+            let entry = match order {
+                Order::Write(entry) => entry,
+                Order::Close(server) => {
+                    self.files.remove(&server);
+                    continue;
+                }
+            };
             if let Err(error) = self.write(&entry) {
                 self.files.remove(&entry.server);
                 entry.health.failed.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +265,7 @@ mod tests {
         let (logs, thread) = Logs::start(Path::new("/proc/nowhere")).unwrap();
         let log = logs.server("calc");
         log.child_line("calc", "lost").await;
-        let health = log.health.clone();
+        let health = log.0.health.clone();
         drop((log, logs));
         thread.finish();
         assert_eq!(health.failed.load(Ordering::Relaxed), 1);
