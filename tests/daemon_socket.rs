@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::common::{
     Home, RawHost, Stopwatch, error_code, initialize_params, let_pass, make_private, wait_until,
+    wait_within,
 };
 
 fn mode(path: &Path) -> u32 {
@@ -430,6 +431,35 @@ fn a_child_cannot_reach_the_control_socket() {
     });
     assert!(!text.contains("code 0"), "{text}");
     assert!(daemon.status().is_some());
+}
+
+/// A `shutdown` that is refused says so at once, and takes nothing for ended on purpose.
+#[test]
+fn a_shutdown_by_a_child_is_refused_at_once() {
+    let home = Home::new();
+    let said = home.path("said");
+    let script = format!(
+        "({} shutdown; echo \"code $?\") > {} 2>&1; exec cat > /dev/null",
+        crate::common::MCPD,
+        said.display()
+    );
+    home.server(
+        "nosy",
+        &format!(
+            "command = \"/bin/sh\"\nargs = [\"-c\", {}]\n",
+            crate::common::quoted(&script)
+        ),
+    );
+    let daemon = home.start();
+    let text = wait_within(Duration::from_secs(8), "it has been told", || {
+        fs::read_to_string(&said)
+            .ok()
+            .filter(|text| text.contains("code "))
+    });
+    assert!(text.contains("may not control mcpd"), "{text}");
+    assert!(text.contains("code 3"), "{text}");
+    assert!(daemon.status().is_some());
+    assert!(!daemon.path("run/mcpd/shutdown").exists());
 }
 
 /// The daemon idles: no timer, no scan, no poll while nothing happens.

@@ -30,7 +30,12 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
     let process = client.process();
     let now = arguments.now;
     let answer: Result<Outcomes, CliError> = client.ask(&Request::Shutdown { now }, PATIENT);
-    let has_ended = process.is_none_or(|process| process.wait_for_end(END_WAIT));
+    let ends = match &answer {
+        Ok(_) => true,
+        Err(error) => error.kind == Kind::Unreachable,
+    };
+    // One that refuses goes on.
+    let has_ended = ends && process.is_none_or(|process| process.wait_for_end(END_WAIT));
     match answer {
         Ok(_) if !has_ended => Err(CliError::server(
             "the daemon has stopped all servers but does not end",

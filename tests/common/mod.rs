@@ -14,4 +14,4 @@ pub(crate) use daemon::{TestDaemon, memory_bytes};
 pub(crate) use home::{FAKE, Home, MCPD, QUICK, make_private, output_in_time, quoted};
 pub(crate) use host::{RawHost, error_code, initialize_params, text_of};
 pub(crate) use leaks::{command_line, state_of};
-pub(crate) use wait::{Stopwatch, let_pass, say, wait_until};
+pub(crate) use wait::{Stopwatch, let_pass, say, wait_until, wait_within};
