@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::common::{
-    Home, RawHost, Stopwatch, error_code, initialize_params, let_pass, make_private, wait_until,
-    wait_within,
+    Home, MCPD, RawHost, Stopwatch, TestDaemon, error_code, initialize_params, let_pass,
+    make_private, wait_until, wait_within,
 };
 
 fn mode(path: &Path) -> u32 {
@@ -460,6 +460,25 @@ fn a_shutdown_by_a_child_is_refused_at_once() {
     assert!(text.contains("code 3"), "{text}");
     assert!(daemon.status().is_some());
     assert!(!daemon.path("run/mcpd/shutdown").exists());
+}
+
+/// A lack of descriptors is told now and then, not at every try for as long as it lasts.
+#[test]
+fn a_lack_of_descriptors_does_not_fill_the_log() {
+    let home = Home::new();
+    let mut command = home.program_command("/bin/sh");
+    command.args(["-c", "ulimit -n 48; exec \"$0\" daemon", MCPD]);
+    let daemon = TestDaemon::start_with(home, command);
+    let held: Vec<UnixStream> = (0..60)
+        .map(|_| UnixStream::connect(daemon.control_socket()).expect("it is queued"))
+        .collect();
+    wait_until("the lack is told", || {
+        daemon.log().contains("cannot accept").then_some(())
+    });
+    let_pass(Duration::from_secs(1));
+    assert_eq!(daemon.log().matches("cannot accept").count(), 1);
+    drop(held);
+    wait_until("it accepts again", || daemon.status());
 }
 
 /// The daemon idles: no timer, no scan, no poll while nothing happens.
