@@ -196,8 +196,12 @@ fn render_last(server: &ServerStatus) -> String {
             escape(method)
         ))
     };
+    let ended = |exit: &ExitStatus| exit.code.is_some() || exit.signal.is_some();
+    let had_process = server.exit.as_ref().is_some_and(ended);
     let said = match server.state {
         State::Failed => reason().or_else(config_error).or_else(exit),
+        // Without a process there was no exit worth telling, only the reason.
+        State::Backoff if !had_process => reason().or_else(exit),
         State::Backoff => exit().or_else(reason),
         State::Running if server.substate == Substate::Unresponsive => oldest(),
         State::Running => config_error().or_else(reason),

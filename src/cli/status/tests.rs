@@ -237,3 +237,21 @@ fn a_stray_error_degrades() {
         .push("mcpd.toml:1:1 unknown key".to_owned());
     assert_eq!(judge(&snapshot), Verdict::Degraded);
 }
+
+#[test]
+fn a_start_without_a_process_is_explained_by_its_reason() {
+    let vault = ServerStatus {
+        next_attempt_in_ms: Some(14_000),
+        reason: Some("the command of `env.TOKEN` gave no value: exited with code 3".to_owned()),
+        exit: Some(ExitStatus {
+            result: Some(RunResult::Resources),
+            ..ExitStatus::default()
+        }),
+        ..server("vault", State::Backoff, Substate::AutoRestart)
+    };
+    let page = render_table(&snapshot(vec![vault]), Style::default());
+    assert!(
+        page.contains("  the command of `env.TOKEN` gave no value"),
+        "{page}"
+    );
+}
