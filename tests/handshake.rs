@@ -58,6 +58,7 @@ fn a_second_initialize_reply_is_dropped() {
     assert_eq!(host.everything_up_to_now().len(), 0);
     let mut other = daemon.socket_host("fake");
     assert_eq!(other.initialize()["serverInfo"]["name"], "fake");
+    assert_eq!(daemon.server_status("fake")["requests"]["late_answers"], 1);
 }
 
 /// A host that initializes again is answered again, with nothing sent upstream.

@@ -176,6 +176,9 @@ fn late_and_second_replies_reach_nobody() {
         let strays = host.everything_up_to_now();
         assert!(strays.is_empty(), "{strays:?}");
     }
+    // Two calls, each answered twice and too late.
+    let status = daemon.server_status("fake");
+    assert_eq!(status["requests"]["late_answers"], 4, "{status}");
 }
 
 /// C137: replies with both members or without `jsonrpc` go to their caller; one with neither is an error.

@@ -71,6 +71,14 @@ fn stray_progress_reaches_nobody() {
             Vec::<Value>::new()
         );
     }
+    let status = daemon.server_status("fake");
+    assert!(
+        status["requests"]["unknown_progress"]
+            .as_u64()
+            .is_some_and(|count| count >= 6),
+        "they are counted: {status}"
+    );
+    assert!(daemon.mcpd(&["status", "fake"]).stdout.contains("dropped"));
 }
 
 /// C176: no total limit by default; a limit that is set counts from the write and cancels upstream.

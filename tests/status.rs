@@ -273,3 +273,26 @@ fn a_failed_start_shows_the_command_that_failed() {
     assert_eq!(detail["command"], json!(["/no/such/program"]), "{answer}");
     assert_eq!(detail["program"], json!(null), "{answer}");
 }
+
+/// The hash of a configuration tells it from others: it changes with the file's meaning, and with nothing else.
+#[test]
+fn the_hash_tells_configurations_apart() {
+    let home = Home::new();
+    home.fake_with("fake", &[], "[env]\nKEY = \"one\"\n");
+    let daemon = home.start();
+    let hash = || {
+        let hash = daemon.server_status("fake")["config"]["hash"].clone();
+        hash.as_str().expect("a hash").to_owned()
+    };
+    let first = hash();
+    assert!(daemon.mcpd(&["status", "fake"]).stdout.contains(&first));
+    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    assert_eq!(hash(), first);
+    daemon.fake_with("fake", &[], "[env]\nKEY = \"two\"\n");
+    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    let second = hash();
+    assert_ne!(second, first);
+    daemon.server("fake", "comand = 5\n");
+    daemon.mcpd(&["reload", "--wait"]).expect_code(1);
+    assert_eq!(hash(), second, "the one by which it runs");
+}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::expand::Template;
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, HashKey};
 
 /// The name of a server: the stem of its file, `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +57,17 @@ impl ServerSpec {
     /// The folder that relative paths of the server's file count from.
     pub fn folder(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// One hash of everything in here, so that two configurations can be told apart where they are
+    /// shown. Keyed, because values of the environment go into it.
+    pub fn fingerprint(&self, key: &HashKey) -> Fingerprint {
+        // Contents are shown short by `Debug`, so they are spelled out beside it.
+        let mut text = format!("{self:?}");
+        for (name, contents) in &self.contents {
+            text.push_str(&format!(" {name}={contents}"));
+        }
+        Fingerprint::of(key, text.as_bytes())
     }
 }
 

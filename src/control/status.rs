@@ -298,6 +298,10 @@ pub struct CallsStatus {
     pub last_activity_age_ms: Option<u64>,
     /// Answers that belong to no open request.
     pub late_answers: u64,
+    /// Progress of no open request.
+    pub unknown_progress: u64,
+    /// Other messages of either side that fit nowhere.
+    pub dropped: u64,
 }
 
 /// What the tree uses.

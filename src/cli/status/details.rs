@@ -264,6 +264,10 @@ fn trouble(page: &mut Page, server: &ServerStatus) {
         let count = server.requests.late_answers;
         page.fact("late answers", count.to_string());
     }
+    let strays = server.requests.unknown_progress + server.requests.dropped;
+    if strays > 0 {
+        page.fact("dropped", format!("{strays} messages that fit nowhere"));
+    }
     page.list(
         "exits",
         server.exits.iter().map(|exit| {

@@ -203,11 +203,15 @@ impl Registry {
             (Applied::Noted, Some(slot)) => slot.setting.generation,
             _ => self.generation,
         };
+        let hash = spec
+            .as_ref()
+            .map(|spec| spec.fingerprint(&self.shared.hash_key));
         let setting = Setting {
             spec,
             verdict,
             file,
             generation,
+            hash,
         };
         match self.slots.get_mut(name) {
             Some(slot) => {

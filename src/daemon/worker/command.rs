@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::config::diagnostics::Diagnostic;
+use crate::config::fingerprint::Fingerprint;
 use crate::config::spec::{Policy, ServerSpec};
 use crate::ids::HostKey;
 use crate::session::{MuxConfig, Service, ToolRules};
@@ -48,6 +49,8 @@ pub(crate) struct Setting {
     pub(crate) file: PathBuf,
     /// The configuration in which `spec` was applied.
     pub(crate) generation: u64,
+    /// Tells `spec` from others, for `status`.
+    pub(crate) hash: Option<Fingerprint>,
 }
 
 /// What is to be said of the server's file.
@@ -70,6 +73,7 @@ impl Setting {
             verdict: Verdict::Unknown,
             file,
             generation: 0,
+            hash: None,
         }
     }
 

@@ -167,6 +167,7 @@ impl Worker {
         let mut status = ConfigStatus {
             file: Some(self.setting.file.display().to_string()),
             generation: self.setting.generation,
+            hash: self.setting.hash.map(|hash| hash.to_string()),
             ..ConfigStatus::default()
         };
         match &self.setting.verdict {
@@ -337,6 +338,8 @@ fn calls_status(mux: &MuxSnapshot, last_activity: Option<Moment>, times: &Times)
         last_activity: last_activity.map(|at| times.wall(at)),
         last_activity_age_ms: last_activity.map(|at| times.age_ms(at)),
         late_answers: mux.counters.late_answers,
+        unknown_progress: mux.counters.unknown_progress,
+        dropped: mux.counters.dropped,
     }
 }
 
