@@ -68,7 +68,7 @@ pub(crate) fn cmd_connect(context: &Context, arguments: Arguments) -> Result<Ver
 struct Door<'a> {
     context: &'a Context,
     /// Or why there are no places at all.
-    places: Result<Places, String>,
+    places: Result<Places, Reason>,
     attach: Attach,
     /// The daemon that serves, or the one that served last.
     process: Option<DaemonProcess>,
@@ -84,9 +84,9 @@ impl<'a> Door<'a> {
         let directory = directory.and_then(|path| std::path::absolute(path).ok());
         Self {
             context,
-            places: context.places().map_err(|error| {
-                complain(&error.render());
-                error.chain()
+            places: context.places().map_err(|error| Reason {
+                message: error.chain(),
+                hints: error.hints().to_vec(),
             }),
             attach: Attach {
                 server: arguments.name,
@@ -170,11 +170,13 @@ impl<'a> Door<'a> {
         &self,
         connect: impl FnOnce(&Places) -> Result<McpStream, CliError>,
     ) -> Result<McpStream, CliError> {
-        let places = self
-            .places
-            .as_ref()
-            .map_err(|message| CliError::config(message.clone()))?;
-        connect(places)
+        match &self.places {
+            Ok(places) => connect(places),
+            Err(Reason { message, hints }) => {
+                let error = CliError::config(message.clone());
+                Err(hints.iter().fold(error, CliError::hint))
+            }
+        }
     }
 
     /// An attachment to a daemon that runs.
