@@ -29,7 +29,9 @@ fn a_child_sees_its_own_secrets_only() {
         ("NOTIFY_SOCKET", "/run/x"),
         ("LISTEN_FDS", "1"),
         ("LISTEN_PID", "1"),
+        ("LISTEN_FDNAMES", "x"),
         ("WATCHDOG_USEC", "1"),
+        ("WATCHDOG_PID", "1"),
         ("INVOCATION_ID", "abc"),
         ("JOURNAL_STREAM", "8:1"),
         ("LC_TIME", "C"),
@@ -78,7 +80,16 @@ fn a_child_sees_its_own_secrets_only() {
     assert_eq!(environment(&daemon, "three")["SECRET_A"], "one");
     let all = environment(&daemon, "all");
     assert_eq!(all["SECRET_A"], "one");
-    for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC"] {
+    for name in [
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "LISTEN_FDNAMES",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+    ] {
         assert!(!all.contains_key(name), "{name} is never passed");
     }
 }
@@ -164,7 +175,7 @@ fn a_missing_program_names_path_and_remedy() {
     let answer = host.ask("initialize", initialize_params("2025-11-25"));
     assert_eq!(error_code(&answer), -31000);
     let text = answer.to_string();
-    for part in ["npx-nowhere", "/usr/local/bin", "mcpd"] {
+    for part in ["npx-nowhere", "/usr/local/bin", "`path`", "mcpd.toml"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -393,6 +404,23 @@ fn proxy_variables_pass() {
     }
 }
 
+/// C098: they reach a child also through a daemon that the connecting shim started.
+#[test]
+fn a_shims_proxy_variables_pass() {
+    let mut home = Home::new();
+    home.set_env("https_proxy", "http://proxy.example");
+    home.set_env("NODE_EXTRA_CA_CERTS", "/etc/own.pem");
+    home.set_env("ALL_PROXY", "socks5://user:secret-word@proxy.example");
+    home.fake("fake", &[]);
+    let mut host = home.connect_host("fake");
+    host.initialize();
+    let answer = host.call("env", json!({}));
+    let seen = &answer["result"]["structuredContent"];
+    assert_eq!(seen["https_proxy"], "http://proxy.example", "{seen}");
+    assert_eq!(seen["NODE_EXTRA_CA_CERTS"], "/etc/own.pem", "{seen}");
+    assert!(seen["ALL_PROXY"].is_null(), "{seen}");
+}
+
 /// C100: the forms of an environment file.
 #[test]
 fn an_env_file_is_read_as_people_write_it() {
@@ -430,6 +458,23 @@ fn a_readable_env_file_is_refused() {
     let outcome = home.mcpd(&["check"]).expect_code(78);
     let said = outcome.stdout + &outcome.stderr;
     assert!(said.contains("open.env"), "{said}");
+}
+
+/// C104: `check` warns of a server's file that holds a secret and that others may read.
+#[test]
+fn a_readable_file_with_a_secret_is_warned_of() {
+    let home = Home::new();
+    let toml = "command = \"cat\"\n[env]\nAPI_TOKEN = \"ghp_0123456789abcdefghij\"\n";
+    for (name, mode) in [("open", 0o644), ("closed", 0o600)] {
+        let file = home.server(name, toml);
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("the mode");
+    }
+    let outcome = home.mcpd(&["check"]).expect_code(0);
+    let said = outcome.stdout + &outcome.stderr;
+    assert!(said.contains("open.toml:3:"), "{said}");
+    assert!(said.contains("others can read"), "{said}");
+    assert!(!said.contains("closed.toml"), "{said}");
+    assert!(!said.contains("ghp_0123"), "{said}");
 }
 
 /// Values from a file and from a command; a command that fails is a failed start with its reason.

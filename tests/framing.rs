@@ -1,8 +1,14 @@
 //! Lines: what is no message never ends a session, and what is one passes whole, whatever its size.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{Home, error_code, text_of};
+use crate::common::{Home, error_code, let_pass, text_of};
 
 /// C050: noise on stdout before and between replies reaches no host, is counted, and costs nothing.
 #[test]
@@ -156,6 +162,7 @@ fn a_pretty_printed_reply_is_not_silent() {
     host.initialize();
     let answer = host.call("reply", json!({"kind": "pretty"}));
     assert!(answer["error"].is_object(), "{answer}");
+    assert!(answer.to_string().contains("multi-line JSON"), "{answer}");
     assert_eq!(host.text("sum", json!({"a": 1})), "1");
     assert!(host.everything_up_to_now().is_empty());
     assert!(
@@ -457,14 +464,30 @@ fn large_messages_do_not_interleave() {
             ));
         }
     }
-    for (number, (echo, big)) in open.into_iter().enumerate() {
-        let host = if number % 2 == 0 { &mut one } else { &mut two };
-        assert_eq!(
-            host.answer(echo)["result"]["structuredContent"]["text"],
-            text
-        );
-        assert_eq!(text_of(&host.answer(big)).len(), 1_000_000);
-    }
+    let shims = [&one, &two].map(|host| Pid::from_raw(host.pid()));
+    let answered = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Shims that read in short spells.
+        scope.spawn(|| {
+            while !answered.load(Ordering::SeqCst) {
+                for (signal, time_ms) in [(Signal::SIGSTOP, 40), (Signal::SIGCONT, 20)] {
+                    for shim in shims {
+                        kill(shim, signal).expect("the shim is there");
+                    }
+                    let_pass(Duration::from_millis(time_ms));
+                }
+            }
+        });
+        for (number, (echo, big)) in open.into_iter().enumerate() {
+            let host = if number % 2 == 0 { &mut one } else { &mut two };
+            assert_eq!(
+                host.answer(echo)["result"]["structuredContent"]["text"],
+                text
+            );
+            assert_eq!(text_of(&host.answer(big)).len(), 1_000_000);
+        }
+        answered.store(true, Ordering::SeqCst);
+    });
     for host in [&mut one, &mut two] {
         let others = host.everything_up_to_now();
         assert!(

@@ -360,6 +360,37 @@ fn an_interrupt_reaches_the_daemon_alone() {
     );
 }
 
+/// C022: the same in a real terminal: the daemon has it, its child cannot reach it, and the Ctrl-C that is typed
+/// there is for the daemon.
+#[test]
+fn a_typed_interrupt_reaches_the_daemon_alone() {
+    use std::io::Write;
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let terminal = nix::pty::openpty(None, None).expect("a terminal");
+    let place = nix::unistd::ttyname(&terminal.slave).expect("its name");
+    let mut command = home.program_command("/bin/sh");
+    command
+        .args(["-c", "exec setsid --ctty \"$0\" daemon < \"$1\"", MCPD])
+        .arg(place);
+    let mut daemon = TestDaemon::start_with(home, command);
+    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).expect("the daemon");
+    let after_name = stat.rsplit_once(')').expect("a name").1;
+    let terminal_number = after_name.split_whitespace().nth(4);
+    assert_ne!(terminal_number, Some("0"), "the daemon has a terminal");
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let facts = host.text("process", json!({}));
+    assert!(facts.contains("tty=false"), "{facts}");
+    fs::File::from(terminal.master.try_clone().expect("a descriptor"))
+        .write_all(b"\x03")
+        .expect("Ctrl-C is typed");
+    assert!(daemon.wait_end(Duration::from_secs(20)).success());
+    let record = daemon.record("fake");
+    assert!(record.of("SIGNAL").is_empty(), "{:?}", record.of("SIGNAL"));
+    assert_eq!(record.of("EOF").len(), 1);
+}
+
 /// A child that was stopped (SIGSTOP) is ended like any other.
 #[test]
 fn a_stopped_process_is_ended() {

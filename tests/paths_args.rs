@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
-use crate::common::{FAKE, Home, QUICK, TestDaemon, error_code, initialize_params, quoted};
+use crate::common::{
+    FAKE, Home, QUICK, RawHost, TestDaemon, error_code, initialize_params, quoted,
+};
 
 fn cwd(daemon: &TestDaemon, name: &str) -> String {
     let mut host = daemon.socket_host(name);
@@ -134,23 +136,35 @@ fn special_characters_in_paths_pass() {
     assert!(!daemon.path(folder).join("pwned").exists());
 }
 
-/// C109: a configuration folder whose name is not UTF-8 works or is refused with a clear text.
+/// C109: a configuration folder may have any name, one that is not UTF-8 included: its servers run, relative
+/// programs and directories are found, and hosts reach them.
 #[test]
-fn a_folder_that_is_not_utf8_is_no_mystery() {
+fn a_configuration_folder_may_have_any_name() {
     let home = Home::new();
-    let folder = home.path("").join(OsStr::from_bytes(b"conf \xff"));
-    fs::create_dir_all(folder.join("servers.d")).expect("the folder");
-    fs::write(
-        folder.join("servers.d/fake.toml"),
-        format!("command = {}\n", quoted(FAKE)),
-    )
-    .expect("the file");
-    let mut command = home.command(&["check"]);
-    command.arg("--config").arg(&folder);
-    let outcome = home.run(&mut command);
-    let said = outcome.stdout.clone() + &outcome.stderr;
-    assert!(outcome.code == 0 || said.contains("conf "), "{outcome:?}");
-    assert!(!said.contains("panicked"), "{said}");
+    for name in ["a b~c'd\"e#f😀".as_bytes(), b"conf \xff"] {
+        let folder = home.path("").join(OsStr::from_bytes(name));
+        let servers = folder.join("servers.d");
+        fs::create_dir_all(&servers).expect("the folder");
+        std::os::unix::fs::symlink(FAKE, servers.join("my server")).expect("the program");
+        let toml = format!("command = \"./my server\"\ncwd = \".\"\n{QUICK}");
+        fs::write(servers.join("fake.toml"), toml).expect("the file");
+        let mcpd = |args: &[&str]| {
+            let mut command = home.command(args);
+            command.arg("--config").arg(&folder);
+            home.run(&mut command)
+        };
+        mcpd(&["check"]).expect_code(0);
+        let called = mcpd(&["call", "fake", "cwd"]).expect_code(0);
+        let place = fs::canonicalize(&servers).expect("it is there");
+        assert_eq!(called.stdout, format!("{}\n", place.to_string_lossy()));
+        let mut command = home.command(&["connect", "fake", "--config"]);
+        command.arg(&folder);
+        let mut host = RawHost::through(command);
+        host.initialize();
+        assert_eq!(host.text("sum", json!({"a": 1})), "1");
+        drop(host);
+        mcpd(&["shutdown"]).expect_code(0);
+    }
 }
 
 /// C111: a command that holds blanks and is no file is an error with the split form to paste.
