@@ -391,6 +391,37 @@ fn a_disabled_server_says_so() {
     assert_eq!(host.text("sum", json!({"a": 1})), "1");
 }
 
+/// A disabled server stays down whoever asks, and every answer says what to do; a stop takes nothing from that.
+#[test]
+fn a_disabled_server_cannot_be_started() {
+    let home = Home::new();
+    home.fake_with("fake", &[], "enabled = false\n");
+    let daemon = home.start();
+    let mut host = daemon.connect_host("fake");
+    for args in [
+        &["start", "fake"][..],
+        &["restart", "fake"],
+        &["restart", "--now", "fake"],
+    ] {
+        let outcome = daemon.mcpd(args).expect_code(3);
+        for part in ["disabled", "`enabled = true`", "`mcpd reload`"] {
+            assert!(outcome.stdout.contains(part), "{args:?}: {outcome:?}");
+        }
+    }
+    daemon.mcpd(&["stop", "fake"]).expect_code(0);
+    daemon.mcpd(&["reset-failed", "fake"]).expect_code(0);
+    let answer = host.ask("initialize", initialize_params("2025-11-25"));
+    assert!(
+        answer["error"]["data"]["detail"]["hint"]
+            .as_str()
+            .is_some_and(|hint| hint.contains("`enabled = true`")),
+        "{answer}"
+    );
+    daemon.mcpd(&["call", "fake", "sum", "a=1"]).expect_code(1);
+    assert_eq!(daemon.server_status("fake")["substate"], "disabled");
+    assert_eq!(daemon.record("fake").starts(), 0);
+}
+
 /// `check` of single files, and a file that does not exist.
 #[test]
 fn check_takes_files() {

@@ -94,6 +94,12 @@ fn an_unknown_server_is_explained() {
     let answer = host.ask("initialize", initialize_params("2025-11-25"));
     assert_eq!(error_code(&answer), -31000);
     assert!(answer.to_string().contains("gihtub"), "{answer}");
+    assert!(
+        answer["error"]["data"]["detail"]["hint"]
+            .as_str()
+            .is_some_and(|hint| hint.contains("`mcpd status`") && !hint.contains("mcpd start")),
+        "{answer}"
+    );
     assert_eq!(host.ask("ping", json!({}))["result"], json!({}));
     assert!(host.is_running());
 }

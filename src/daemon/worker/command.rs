@@ -86,6 +86,15 @@ impl Setting {
         matches!(self.verdict, Verdict::Unknown | Verdict::Removed)
     }
 
+    /// Whether there is a valid specification that is not disabled.
+    pub(crate) fn may_run(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.enabled)
+    }
+
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| !spec.enabled)
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         self.spec
             .as_ref()
@@ -112,6 +121,24 @@ impl Setting {
             (Some(spec), _) if !spec.enabled => {
                 Some(format!("server \"{name}\" is disabled in {file}"))
             }
+            _ => None,
+        }
+    }
+
+    /// What to do about that fault.
+    pub(crate) fn remedy(&self) -> Option<String> {
+        let file = self.file.display();
+        match (&self.spec, &self.verdict) {
+            (_, Verdict::Removed | Verdict::Unknown) => Some(format!(
+                "`mcpd status` lists the servers; to have this one, write {file} and run `mcpd reload`"
+            )),
+            (None, Verdict::Invalid(_)) => Some(
+                "`mcpd check` shows all that is wrong; `mcpd reload` applies what you mend"
+                    .to_owned(),
+            ),
+            (Some(spec), _) if !spec.enabled => Some(format!(
+                "set `enabled = true` in {file} and run `mcpd reload`"
+            )),
             _ => None,
         }
     }
@@ -151,12 +178,17 @@ impl Worker {
         let cause = Cause::Command;
         let acknowledge = match command {
             Command::Start(acknowledge) => {
-                if self.setting.spec.is_some() {
+                if self.setting.may_run() {
                     self.tell(supervise::Event::Start { cause }, now);
                 }
                 acknowledge
             }
             Command::Stop(mode, acknowledge) => {
+                // What is disabled stays so: a stop takes nothing from it.
+                let cause = match self.setting.is_disabled() {
+                    true => Cause::Disabled,
+                    false => cause,
+                };
                 self.tell(supervise::Event::Stop { cause, mode }, now);
                 acknowledge
             }
@@ -189,7 +221,7 @@ impl Worker {
 
     /// A restart that does not wait is a kill and a start.
     fn restart(&mut self, mode: Mode, now: Moment) {
-        if self.setting.spec.is_none() {
+        if !self.setting.may_run() {
             return;
         }
         let cause = Cause::Command;
@@ -204,8 +236,12 @@ impl Worker {
 
     /// Takes on a configuration: the specification is complete and valid, or there is none.
     fn configure(&mut self, setting: Setting, applied: Applied, now: Moment) {
-        let was_enabled = self.setting.spec.as_ref().is_some_and(|spec| spec.enabled);
+        let was_enabled = self.setting.may_run();
+        let was_unknown = self.setting.is_unknown();
         self.setting = setting;
+        if was_unknown && !self.setting.is_unknown() {
+            self.log = self.shared.logs.server(&self.instance);
+        }
         let Some(spec) = self.setting.spec.clone() else {
             self.tell(supervise::Event::Remove, now);
             // What is wrong with the file may be something else than before.

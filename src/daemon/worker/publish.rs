@@ -152,8 +152,14 @@ impl Worker {
     /// The one sentence that matters, secrets taken out.
     fn reason(&self, supervisor: &SupervisorStatus) -> Option<String> {
         let fault = self.setting.fault(&self.instance);
+        let is_disabled = self.setting.is_disabled();
+        let hint = match &fault {
+            // Other faults of a file are said with their own hints.
+            Some(_) => self.setting.remedy().filter(|_| is_disabled),
+            None => supervisor.hint.clone(),
+        };
         let mut message = fault.unwrap_or_else(|| supervisor.message.clone());
-        if let Some(hint) = supervisor.hint.as_ref().filter(|_| !message.is_empty()) {
+        if let Some(hint) = hint.filter(|_| !message.is_empty()) {
             message = format!("{message} ({hint})");
         }
         if message.is_empty() && supervisor.state == supervise::State::Starting {
@@ -243,9 +249,10 @@ impl Worker {
         let exec = self.exec_status(&supervisor);
         let last = supervisor.last_runs.first();
         let name = &self.instance;
+        let (state, substate) = self.states(&supervisor);
         let mut detail = json!({
-            "state": supervisor.state.as_str(),
-            "substate": supervisor.substate.as_str(),
+            "state": state.as_str(),
+            "substate": substate.as_str(),
             "command": exec.argv,
             "stderr": self.past.tail.last(ERROR_LINES),
             "more": format!("mcpd status {name}; mcpd logs {name}"),
@@ -260,7 +267,8 @@ impl Worker {
         }
         let to_start = (supervisor.state == supervise::State::Stopped)
             .then(|| format!("`mcpd start {name}` starts it"));
-        if let Some(hint) = supervisor.hint.or(to_start) {
+        let remedy = self.setting.remedy().or(supervisor.hint).or(to_start);
+        if let Some(hint) = remedy {
             detail["hint"] = json!(hint);
         }
         detail
