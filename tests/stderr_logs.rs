@@ -257,6 +257,38 @@ fn logs_can_be_followed() {
     assert_ne!(daemon.mcpd(&["logs", "nobody"]).code, 0);
 }
 
+/// A name that nobody configured leaves no file, however many are made up.
+#[test]
+fn a_made_up_name_leaves_no_log() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("fake", "running");
+    for number in 0..20 {
+        let mut host = daemon.connect_host(&format!("made-up-{number}"));
+        let answer = host.ask("initialize", crate::common::initialize_params("2025-11-25"));
+        assert!(answer["error"].is_object(), "{answer}");
+    }
+    assert_ne!(daemon.mcpd(&["logs", "made-up-0"]).code, 0);
+    let files = log_files(&daemon);
+    assert!(
+        files.iter().all(|file| file.ends_with("fake.log")),
+        "{files:?}"
+    );
+    // Once it is configured it has one.
+    let mut host = daemon.connect_host("late");
+    host.ask("ping", json!({}));
+    daemon.fake("late", &["--stderr", "first words"]);
+    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    wait_until("its log", || {
+        daemon
+            .mcpd(&["logs", "late"])
+            .stdout
+            .contains("first words")
+            .then_some(())
+    });
+}
+
 /// Control bytes of a server's stderr do not reach a terminal as such.
 #[test]
 fn control_bytes_are_escaped() {

@@ -75,7 +75,16 @@ impl Logs {
     pub(crate) fn server(&self, name: &str) -> ServerLog {
         ServerLog(Arc::new(End {
             server: Arc::from(name),
-            sender: self.sender.clone(),
+            sender: Some(self.sender.clone()),
+            health: Arc::default(),
+        }))
+    }
+
+    /// A log that is kept nowhere.
+    pub(crate) fn nowhere(name: &str) -> ServerLog {
+        ServerLog(Arc::new(End {
+            server: Arc::from(name),
+            sender: None,
             health: Arc::default(),
         }))
     }
@@ -101,23 +110,26 @@ pub(crate) struct ServerLog(Arc<End>);
 #[derive(Debug)]
 struct End {
     server: Arc<str>,
-    sender: mpsc::Sender<Order>,
+    /// None where nothing is to be kept.
+    sender: Option<mpsc::Sender<Order>>,
     health: Arc<Health>,
 }
 
 impl ServerLog {
     /// A line that the child wrote. Waits for the disk, but not long.
     pub(crate) async fn child_line(&self, instance: &str, line: &str) {
+        let Some(sender) = &self.0.sender else { return };
         let entry = self.entry(instance, "stderr", line);
-        if self.0.sender.send_timeout(entry, QUEUE_WAIT).await.is_err() {
+        if sender.send_timeout(entry, QUEUE_WAIT).await.is_err() {
             self.0.health.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Something that happened to the server, told by the daemon. Never waits.
     pub(crate) fn event(&self, instance: &str, text: &str) {
+        let Some(sender) = &self.0.sender else { return };
         let entry = self.entry(instance, "mcpd", text);
-        if self.0.sender.try_send(entry).is_err() {
+        if sender.try_send(entry).is_err() {
             self.0.health.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -140,8 +152,9 @@ impl ServerLog {
 
 impl Drop for End {
     fn drop(&mut self) {
+        let Some(sender) = &self.sender else { return };
         // A full queue loses this: the file stays open until a server of that name goes again.
-        drop(self.sender.try_send(Order::Close(self.server.clone())));
+        drop(sender.try_send(Order::Close(self.server.clone())));
     }
 }
 

@@ -23,7 +23,7 @@ use crate::supervise::{self, Action, ServiceHint, Supervisor};
 use crate::time::{Moment, earliest};
 
 use super::clock;
-use super::log::ServerLog;
+use super::log::{Logs, ServerLog};
 use super::reader::{Lines, Transit};
 use super::shared::Shared;
 
@@ -98,7 +98,11 @@ impl Worker {
         let policy = setting.policy();
         let worker = Self {
             instance: Arc::from(name),
-            log: shared.logs.server(name),
+            // A name that nobody configured leaves no file: whoever connects may make up any.
+            log: match setting.is_unknown() {
+                true => Logs::nowhere(name),
+                false => shared.logs.server(name),
+            },
             mux: Mux::new(command::mux_config(name, &policy), shared.pool.clone()),
             supervisor: Supervisor::new(policy, shared.random_seed()),
             run: None,
