@@ -68,6 +68,44 @@ fn a_failed_call_says_why() {
         .expect_code(2);
 }
 
+/// A call to a server that cannot run says why, its last words and what to do, in words.
+#[test]
+fn a_call_to_a_failed_server_tells_its_last_words() {
+    let home = Home::new();
+    home.fake_with(
+        "bad",
+        &["--stderr", "no licence key", "--exit", "1"],
+        "start_limit = 1\n",
+    );
+    home.server("missing", "command = \"npx-nowhere\"\n");
+    let daemon = home.start();
+    daemon.wait_for_state("bad", "failed");
+    for (name, part) in [("bad", "stderr: no licence key"), ("missing", "`path`")] {
+        let outcome = daemon.mcpd(&["call", name, "sum"]).expect_code(1);
+        assert!(outcome.stderr.contains(part), "{outcome:?}");
+        assert!(!outcome.stderr.contains("{\""), "{outcome:?}");
+    }
+}
+
+/// `--json` may stand before or behind a verb.
+#[test]
+fn verbs_print_json() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("fake", "running");
+    for args in [
+        &["--json", "restart", "fake"][..],
+        &["restart", "fake", "--json"],
+        &["stop", "fake", "--json"],
+        &["start", "fake", "--json"],
+        &["reset-failed", "fake", "--json"],
+    ] {
+        let outcome = daemon.mcpd(args).expect_code(0).json();
+        assert_eq!(outcome["outcomes"][0]["server"], "fake", "{outcome}");
+    }
+}
+
 /// `tools` lists what every server, or one, offers, all pages of it.
 #[test]
 fn tools_lists_every_page() {

@@ -203,14 +203,13 @@ impl McpClient {
                 self.server
             ),
         );
+        let is_ours = *code <= -31000 && *code > -32000;
         let detail = data.as_ref().and_then(|data| data.get("detail"));
-        if let Some(detail) = detail.filter(|detail| detail.as_str() != Some(message)) {
-            let text = detail
-                .as_str()
-                .map_or_else(|| detail.to_string(), str::to_owned);
-            failure = failure.hint(escape(&text));
+        let detail = detail.filter(|detail| detail.as_str() != Some(message));
+        for hint in detail.into_iter().flat_map(|one| hints(one, is_ours)) {
+            failure = failure.hint(escape(&hint));
         }
-        if *code <= -31000 && *code > -32000 {
+        if is_ours {
             failure = failure.hint(format!("`mcpd status {}` tells more", self.server));
         }
         failure
@@ -284,6 +283,23 @@ impl McpClient {
             drop(self.send(&notice.to_string()));
         }
         CliError::new(Kind::Call, "interrupted")
+    }
+}
+
+/// What an error's `data.detail` tells a person. The daemon's own has members (design section 8):
+/// the last lines of stderr and what to do are what its message does not say.
+fn hints(detail: &Value, is_ours: bool) -> Vec<String> {
+    match detail {
+        Value::String(text) => vec![text.clone()],
+        Value::Object(members) if is_ours => {
+            let said = members.get("stderr").and_then(Value::as_array);
+            let said = said.into_iter().flatten().filter_map(Value::as_str);
+            let remedy = members.get("hint").and_then(Value::as_str);
+            said.map(|line| format!("stderr: {line}"))
+                .chain(remedy.map(str::to_owned))
+                .collect()
+        }
+        other => vec![other.to_string()],
     }
 }
 

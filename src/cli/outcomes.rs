@@ -9,9 +9,21 @@ use super::output::{Style, Tone};
 use super::status::render_duration;
 use crate::control::{Outcome, OutcomeKind, Outcomes, StopStep};
 
+/// How the outcomes are printed.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Format {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
 /// Prints `outcomes` and judges them. What went as asked is only a comfort.
-pub(crate) fn report(context: &Context, outcomes: &Outcomes) -> Result<Verdict, CliError> {
-    if context.json {
+pub(crate) fn report(
+    context: &Context,
+    format: Format,
+    outcomes: &Outcomes,
+) -> Result<Verdict, CliError> {
+    if format.json || context.json {
         context.output.print_json(outcomes)?;
         return Ok(judge(outcomes));
     }

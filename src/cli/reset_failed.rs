@@ -11,15 +11,17 @@ pub(crate) struct Arguments {
     /// Servers whose failures to forget
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    format: outcomes::Format,
 }
 
 pub(crate) fn cmd_reset_failed(
     context: &Context,
     arguments: Arguments,
 ) -> Result<Verdict, CliError> {
-    let names = arguments.names;
+    let Arguments { names, format } = arguments;
     let outcomes = context
         .client()?
         .ask(&Request::ResetFailed(Targets { names }), PATIENT)?;
-    outcomes::report(context, &outcomes)
+    outcomes::report(context, format, &outcomes)
 }

@@ -11,15 +11,17 @@ pub(crate) struct Arguments {
     /// Servers to restart
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    format: outcomes::Format,
     /// Kill at once instead of letting open calls finish
     #[arg(long)]
     now: bool,
 }
 
 pub(crate) fn cmd_restart(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
-    let Arguments { names, now } = arguments;
+    let Arguments { names, now, format } = arguments;
     let outcomes = context
         .client()?
         .ask(&Request::Restart(Stop { names, now }), PATIENT)?;
-    outcomes::report(context, &outcomes)
+    outcomes::report(context, format, &outcomes)
 }

@@ -19,6 +19,8 @@ pub(crate) struct Arguments {
     /// Kill the servers at once instead of letting open calls finish
     #[arg(long)]
     now: bool,
+    #[command(flatten)]
+    format: outcomes::Format,
 }
 
 pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
@@ -28,7 +30,7 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
     let marker = places.shutdown_marker();
     leave_marker(&marker)?;
     let process = client.process();
-    let now = arguments.now;
+    let Arguments { now, format } = arguments;
     let answer: Result<Outcomes, CliError> = client.ask(&Request::Shutdown { now }, PATIENT);
     let ends = match &answer {
         Ok(_) => true,
@@ -40,10 +42,10 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
         Ok(_) if !has_ended => Err(CliError::server(
             "the daemon has stopped all servers but does not end",
         )),
-        Ok(outcomes) => outcomes::report(context, &outcomes),
+        Ok(outcomes) => outcomes::report(context, format, &outcomes),
         // It has done as it was told and had no time left to say so.
         Err(error) if error.kind == Kind::Unreachable && Client::connect(&places).is_err() => {
-            outcomes::report(context, &Outcomes::default())
+            outcomes::report(context, format, &Outcomes::default())
         }
         Err(error) => {
             // The daemon goes on, so nothing was shut down.

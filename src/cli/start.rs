@@ -12,11 +12,13 @@ pub(crate) struct Arguments {
     /// Servers to start
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    format: outcomes::Format,
 }
 
 pub(crate) fn cmd_start(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
-    let names = arguments.names;
+    let Arguments { names, format } = arguments;
     let mut client = context.client_or_start("mcpd start", Wish::Start)?;
     let outcomes = client.ask(&Request::Start(Targets { names }), PATIENT)?;
-    outcomes::report(context, &outcomes)
+    outcomes::report(context, format, &outcomes)
 }
