@@ -244,6 +244,30 @@ fn a_question_at_the_start_shows_in_the_error() {
     assert!(text.contains("start_timeout"), "{text}");
 }
 
+/// C047: the same where the host came before there was a process, so that its own wait runs out first.
+#[test]
+fn a_question_shows_to_a_host_that_came_first() {
+    let home = Home::new();
+    home.fake_with(
+        "fake",
+        &[
+            "--ask-first",
+            "Ok to proceed? (y)\n",
+            "--ready-after",
+            "60000",
+        ],
+        "start_timeout = \"2s\"\nstart_limit = 1\nstop_timeout = \"300ms\"\n\
+         [env]\nKEY = { command = [\"/bin/sh\", \"-c\", \"sleep 1; echo value\"] }\n",
+    );
+    let daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    let answer = host.ask("initialize", crate::common::initialize_params("2025-11-25"));
+    assert_eq!(error_code(&answer), -31000);
+    for part in ["start_timeout", "2s", "Ok to proceed?"] {
+        assert!(answer.to_string().contains(part), "{part}: {answer}");
+    }
+}
+
 /// C048: hosts that come together while a server starts share one process and one handshake.
 #[test]
 fn hosts_that_come_together_share_one_start() {

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::action::{ChildGone, DropReason, HostFrame, LogLevel, MuxAction};
 use super::answers::Failure;
 use super::attach::{Attachment, Input};
@@ -64,6 +66,8 @@ pub struct Mux {
     pub(super) config: MuxConfig,
     pub(super) pool: Pool,
     pub(super) service: Service,
+    /// What is said to those whose wait runs out at the deadline at hand; `null` for nothing.
+    pub(super) wait_detail: Value,
     pub(super) child: Option<Child>,
     /// Since when no request can be written; those that arrived earlier wait from then on.
     pub(super) unserved_since: Moment,
@@ -97,6 +101,7 @@ impl Mux {
             config,
             pool,
             service: Service::Holding(Hold::because(HoldCause::Starting)),
+            wait_detail: Value::Null,
             child: None,
             unserved_since: Moment::ZERO,
             hosts: BTreeMap::new(),
@@ -252,6 +257,13 @@ impl Mux {
         self.judge_waiting();
         self.expire_ended();
         self.settle();
+        self.wait_detail = Value::Null;
+    }
+
+    /// What is known at this moment, for those whose wait [`Mux::handle_timeout`] is about to end:
+    /// the child may have said on stderr why it is not ready.
+    pub fn explain_waits(&mut self, detail: Value) {
+        self.wait_detail = detail;
     }
 
     /// When [`Mux::handle_timeout`] has to be called next.

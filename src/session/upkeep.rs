@@ -333,10 +333,11 @@ impl Mux {
             .waiting()
             .filter_map(|(key, request)| {
                 let end = self.wait_end(request);
-                Some((
-                    key,
-                    refusal(&self.service, server, start_timeout, end, self.now)?,
-                ))
+                let mut refusal = refusal(&self.service, server, start_timeout, end, self.now)?;
+                if !is_final && !self.wait_detail.is_null() {
+                    refusal.detail = self.wait_detail.clone();
+                }
+                Some((key, refusal))
             })
             .collect();
         for (key, refusal) in refused {

@@ -156,6 +156,9 @@ impl Worker {
         // The supervisor first: it knows why a start took too long, a waiting request only that.
         self.supervisor.handle_timeout(now);
         self.settle();
+        if self.mux.poll_timeout().is_some_and(|due| due <= now) {
+            self.mux.explain_waits(self.explain_detail());
+        }
         self.mux.handle_timeout(now);
     }
 

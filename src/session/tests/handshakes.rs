@@ -273,6 +273,19 @@ fn an_initialize_waits_no_longer_than_start_timeout() {
 }
 
 #[test]
+fn an_initialize_whose_wait_runs_out_is_told_what_is_known() {
+    let mut bench = Bench::new(config());
+    bench.attach(A);
+    bench.host(A, &initialize("0", "2025-11-25"));
+    bench.start();
+    let detail = serde_json::json!({"stderr": ["Ok to proceed?"]});
+    bench.mux.explain_waits(detail.clone());
+    bench.pass(Duration::from_secs(90));
+    let error = bench.expect_error(A, "0", -31000);
+    assert_eq!(error["data"]["detail"], detail, "{error}");
+}
+
+#[test]
 fn initialize_must_say_a_version() {
     let mut bench = Bench::serving(config(), &[]);
     bench.attach(A);
