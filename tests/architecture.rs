@@ -50,6 +50,7 @@ const SHELL_FILES: &[(&str, &str)] = &[
         "config/sources",
         "reads the values that come from elsewhere",
     ),
+    ("config/watch", "watches the folders of the configuration"),
     ("supervise/child", "signals and looks at one child"),
     (
         "supervise/exec",

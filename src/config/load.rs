@@ -4,11 +4,10 @@
 //! but its own server: each is known by its name with its errors, while the others load. It never
 //! waits for a file, and it runs no command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +20,8 @@ use super::parse::{DaemonFile, Surroundings, parse_daemon, parse_server};
 use super::regular_file::{FileContents, ReadError, read_regular_file};
 use super::resolve::resolve;
 use super::sources::read_file_sources;
-use super::spec::{EnvValue, ServerName, ServerSpec};
+use super::spec::{EnvValue, ServerName, ServerSpec, is_server_file_name};
+use super::watch_set::{FolderSight, Seen};
 
 /// The most servers that one folder may hold.
 const SERVERS_LIMIT: usize = 1_000;
@@ -54,6 +54,8 @@ pub struct Loaded {
     pub stray: Vec<Diagnostic>,
     /// What keeps nobody from running, for `mcpd check`.
     pub warnings: Vec<Diagnostic>,
+    /// What all of this was read from.
+    pub seen: Seen,
 }
 
 impl Loaded {
@@ -69,6 +71,11 @@ impl Loaded {
         self.servers.iter().filter_map(spec).collect()
     }
 
+    /// The errors that belong to no server.
+    pub fn all_stray(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.daemon_errors.iter().chain(&self.stray)
+    }
+
     /// All errors of all files, in the order of the files.
     pub fn errors(&self) -> Vec<Diagnostic> {
         let servers = self
@@ -76,13 +83,7 @@ impl Loaded {
             .values()
             .filter_map(|loaded| loaded.as_ref().err())
             .flatten();
-        let mut errors: Vec<Diagnostic> = self
-            .daemon_errors
-            .iter()
-            .chain(&self.stray)
-            .chain(servers)
-            .cloned()
-            .collect();
+        let mut errors: Vec<Diagnostic> = self.all_stray().chain(servers).cloned().collect();
         Diagnostic::sort(&mut errors);
         errors
     }
@@ -96,14 +97,23 @@ pub fn load(request: LoadRequest<'_>) -> Loaded {
         servers: BTreeMap::new(),
         stray: Vec::new(),
         warnings: Vec::new(),
+        seen: Seen {
+            servers_dir: request.config_dir.join("servers.d"),
+            has_daemon_file: true,
+            ..Seen::default()
+        },
     };
     match load_daemon_file(request.config_dir, request.base) {
         Ok(Some(file)) => loaded.daemon = file,
-        Ok(None) => loaded.daemon = DaemonFile::default(),
+        Ok(None) => {
+            loaded.daemon = DaemonFile::default();
+            loaded.seen.has_daemon_file = false;
+        }
         Err(errors) => loaded.daemon_errors = errors,
     }
-    let folder = request.config_dir.join("servers.d");
-    for path in server_files(&folder, &mut loaded.stray) {
+    let files = server_files(&mut loaded.seen, &mut loaded.stray);
+    loaded.seen.server_files = files.iter().cloned().collect();
+    for path in files {
         let Some(name) = server_name(&path) else {
             loaded.stray.push(bad_name(&path));
             continue;
@@ -114,7 +124,10 @@ pub fn load(request: LoadRequest<'_>) -> Loaded {
             &path,
             &loaded.daemon.defaults,
             &request,
-            &mut warnings,
+            &mut Findings {
+                warnings: &mut warnings,
+                sources: &mut loaded.seen.sources,
+            },
         );
         let memory_limit_bytes = loaded.daemon.config.memory_limit_bytes;
         let spec = server.as_ref().ok();
@@ -170,7 +183,18 @@ pub fn load_server_file(
         hash_key: None,
         last_daemon_file: None,
     };
-    load_server(&name, path, defaults, &request, warnings)
+    let findings = &mut Findings {
+        warnings,
+        sources: &mut BTreeSet::new(),
+    };
+    load_server(&name, path, defaults, &request, findings)
+}
+
+/// What is found on the way to a server, whatever becomes of it.
+struct Findings<'a> {
+    warnings: &'a mut Vec<Diagnostic>,
+    /// The files that its values come from.
+    sources: &'a mut BTreeSet<PathBuf>,
 }
 
 /// One server: its text, then whatever its values come from. Files are read also to see that they
@@ -180,7 +204,7 @@ fn load_server(
     path: &Path,
     defaults: &Draft,
     request: &LoadRequest<'_>,
-    warnings: &mut Vec<Diagnostic>,
+    findings: &mut Findings<'_>,
 ) -> Result<ServerSpec, Vec<Diagnostic>> {
     let base = request.base;
     let contents = read_regular_file(path).map_err(|error| vec![unreadable(path, &error)])?;
@@ -196,13 +220,14 @@ fn load_server(
         source: &source,
         readable_by_others: contents.is_readable_by_others(),
     };
-    warnings.extend(advise(&reading));
+    findings.warnings.extend(advise(&reading));
     let mut spec = parsed?;
     if !spec.enabled {
         return Ok(spec);
     }
+    findings.sources.extend(spec.sources().map(Path::to_owned));
     let read = read_file_sources(&spec, base.user().uid, request.hash_key)?;
-    warnings.extend(read.warnings);
+    findings.warnings.extend(read.warnings);
     let mut sources = read.sources;
     let commands = spec
         .launch
@@ -213,7 +238,9 @@ fn load_server(
         .values
         .extend(commands.map(|(name, _)| (name.clone(), STAND_IN.to_vec())));
     let resolved = resolve(&spec, base, &sources).map_err(|errors| with_lines(errors, &source))?;
-    warnings.extend(resolved.withheld.iter().map(|name| withheld(&spec, name)));
+    findings
+        .warnings
+        .extend(resolved.withheld.iter().map(|name| withheld(&spec, name)));
     spec.contents = read.contents;
     Ok(spec)
 }
@@ -231,12 +258,17 @@ fn larger_than_memory(spec: &ServerSpec, memory_limit_bytes: u64) -> Option<Diag
 
 /// The entries that are servers, in the order of their names. What is no file, or has not the name of
 /// one, is an editor's or a package's leftover and no error.
-fn server_files(folder: &Path, stray: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
+fn server_files(seen: &mut Seen, stray: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
+    let folder = &seen.servers_dir;
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         // No folder, no servers: a fresh installation.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            seen.folder = FolderSight::Missing;
+            return Vec::new();
+        }
         Err(error) => {
+            seen.folder = FolderSight::Unreadable;
             stray.push(Diagnostic::file_error(
                 Code::File,
                 folder,
@@ -248,7 +280,7 @@ fn server_files(folder: &Path, stray: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in entries {
         match entry {
-            Ok(entry) if has_server_file_name(&entry.file_name()) => files.push(entry.path()),
+            Ok(entry) if is_server_file_name(&entry.file_name()) => files.push(entry.path()),
             Ok(_) => {}
             Err(error) => {
                 stray.push(Diagnostic::file_error(
@@ -275,11 +307,6 @@ fn server_files(folder: &Path, stray: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
         files.truncate(SERVERS_LIMIT);
     }
     files
-}
-
-fn has_server_file_name(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    name.ends_with(b".toml") && !name.starts_with(b".")
 }
 
 fn server_name(path: &Path) -> Option<ServerName> {
@@ -349,6 +376,7 @@ fn withheld(spec: &ServerSpec, name: &str) -> Diagnostic {
 mod tests {
     use super::*;
     use crate::config::environment::{Environment, User};
+    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     /// A configuration folder with `files`, by path below it.

@@ -3,8 +3,10 @@
 //! The core reads text and compares results: [`parse`] (TOML to a [`spec::ServerSpec`] or every
 //! error), [`expand`] (`${NAME}`), [`env_file`], [`environment`] (what a child is given),
 //! [`resolve`] (what a spawn needs), [`diff`] (what an edit touches), [`advice`] (what `mcpd check`
-//! warns of), [`redact`] (what is never shown) and [`paths`] (where things are). The shell does the
-//! reading: [`load`], [`sources`], [`regular_file`], [`hash_key`] and [`dirs`]. The commands of
+//! warns of), [`redact`] (what is never shown), [`paths`] (where things are), and for edits
+//! [`watch_set`] (what to watch), [`lookout`] (when to look) and [`doubts`] (what to believe). The
+//! shell does the reading: [`load`], [`sources`], [`regular_file`], [`hash_key`] and [`dirs`]; and
+//! the watching: [`watch`]. The commands of
 //! `{ command = … }` values are run by the daemon, which reaps what it starts.
 //!
 //! Nothing here starts or stops a server, and no value of an environment is ever part of a message.
@@ -14,6 +16,7 @@ pub mod arg_secrets;
 pub mod diagnostics;
 pub mod diff;
 pub mod dirs;
+pub mod doubts;
 pub mod draft;
 pub mod env_file;
 pub mod environment;
@@ -23,6 +26,7 @@ pub mod hash_key;
 mod keys;
 pub mod load;
 mod look_alikes;
+pub mod lookout;
 pub mod parse;
 pub mod paths;
 pub mod redact;
@@ -33,3 +37,5 @@ pub mod spec;
 mod suggest;
 mod table;
 mod units;
+pub mod watch;
+pub mod watch_set;

@@ -5,6 +5,8 @@
 //! environment) are named here and read when a child is spawned.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +36,13 @@ impl std::fmt::Display for ServerName {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(&self.0)
     }
+}
+
+/// Whether an entry of `servers.d` by this name is a server, if it is a file. All else is an
+/// editor's or a package's leftover.
+pub fn is_server_file_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.ends_with(b".toml") && !name.starts_with(b".")
 }
 
 /// One server of `servers.d`.
@@ -68,6 +77,15 @@ impl ServerSpec {
             text.push_str(&format!(" {name}={contents}"));
         }
         Fingerprint::of(key, text.as_bytes())
+    }
+
+    /// The files that values of its environment come from.
+    pub fn sources(&self) -> impl Iterator<Item = &Path> {
+        let values = self.launch.env.values().filter_map(|value| match value {
+            EnvValue::File(path) => Some(path.as_path()),
+            EnvValue::Text(_) | EnvValue::Command(_) => None,
+        });
+        self.launch.env_file.as_deref().into_iter().chain(values)
     }
 }
 
