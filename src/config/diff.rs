@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::spec::{LaunchSpec, Policy, ServerName, ServerSpec, ToolRules};
+use super::spec::{LaunchSpec, Policy, Restart, ServerName, ServerSpec, ToolRules};
+use super::units::{render_duration, render_size};
 
 /// What an edit means for one server. Keys are named as in the file (`args`, `env.API_KEY`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +94,37 @@ fn compare(name: &ServerName, old: &ServerSpec, new: &ServerSpec) -> Option<Chan
         (true, false) => Some(Change::Live { name, keys: live }),
         (false, _) => Some(Change::Restart { name, why, live }),
     }
+}
+
+/// What changed in the running server, as `key before -> after` where both fit into a line.
+pub fn describe_live(old: &ServerSpec, new: &ServerSpec, keys: &[String]) -> String {
+    let describe = |key: &String| match live_value(old, key).zip(live_value(new, key)) {
+        Some((before, after)) => format!("{key} {before} -> {after}"),
+        None => format!("{key} changed"),
+    };
+    keys.iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+/// A value that is short and no secret, as it would be written in a file.
+fn live_value(spec: &ServerSpec, key: &str) -> Option<String> {
+    let policy = &spec.policy;
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    Some(match key {
+        "restart" => match policy.restart {
+            Restart::Always => "always".to_owned(),
+            Restart::OnFailure => "on-failure".to_owned(),
+            Restart::No => "no".to_owned(),
+        },
+        "start_timeout" => render_duration(policy.start_timeout),
+        "drain_timeout" => render_duration(policy.drain_timeout),
+        "stop_timeout" => render_duration(policy.stop_timeout),
+        "request_timeout" => or_none(policy.request_timeout.map(render_duration)),
+        "stable_after" => render_duration(policy.stable_after),
+        "max_calls" => or_none(policy.max_calls.map(|calls| calls.to_string())),
+        "start_limit" => policy.start_limit.to_string(),
+        "message_limit" => render_size(policy.message_limit_bytes as u64),
+        _ => return None,
+    })
 }
 
 /// The names of the fields that differ. Takes the structs apart, so that a new field does not
@@ -273,6 +305,42 @@ mod tests {
             "command = \"x\"\nargs = [\"a\"]\nrestart = \"no\"",
         );
         check(old, new, &["restart x: [\"args\"] [\"restart\"]"]);
+    }
+
+    #[test]
+    fn what_changes_live_is_told_with_its_values() {
+        let check = |old: &str, new: &str, expected: &str| {
+            let read = |text: &str| servers(&[("x", &format!("command = \"x\"\n{text}"))]);
+            let (old, new) = (read(old), read(new));
+            let [Change::Live { name, keys }] = &diff(&old, &new)[..] else {
+                panic!("{new:?} is not live")
+            };
+            assert_eq!(describe_live(&old[name], &new[name], keys), expected);
+        };
+        check("", "stable_after = \"2m\"", "stable_after 60s -> 120s");
+        check(
+            "",
+            "request_timeout = \"1500ms\"",
+            "request_timeout none -> 1500ms",
+        );
+        check("max_calls = 2", "", "max_calls 2 -> none");
+        check("", "start_timeout = \"1h\"", "start_timeout 90s -> 1h");
+        check(
+            "",
+            "message_limit = \"1MiB\"",
+            "message_limit 64MiB -> 1MiB",
+        );
+        check(
+            "",
+            "start_limit = 3\nrestart = \"no\"\ntools.deny = [\"x\"]",
+            "restart always -> no, start_limit 10 -> 3, tools.deny changed",
+        );
+        check("", "description = \"d\"", "description changed");
+        check(
+            "",
+            "drain_timeout = \"10m\"\nstop_timeout = \"1s\"",
+            "drain_timeout 2s -> 10m, stop_timeout 5s -> 1s",
+        );
     }
 
     #[test]

@@ -67,6 +67,25 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     }
 }
 
+/// A duration as it would be written: in seconds up to five minutes, where it is whole ones.
+pub(super) fn render_duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    match (ms % 1_000, ms / 1_000) {
+        (0, seconds) if seconds > 0 && seconds % 3_600 == 0 => format!("{}h", seconds / 3_600),
+        (0, seconds) if seconds > 300 && seconds % 60 == 0 => format!("{}m", seconds / 60),
+        (0, seconds) => format!("{seconds}s"),
+        _ => format!("{ms}ms"),
+    }
+}
+
+/// A size as it would be written, in the largest unit of which it is whole ones.
+pub(super) fn render_size(bytes: u64) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let whole = |(_, size): &(&str, u64)| bytes > 0 && bytes.is_multiple_of(*size);
+    let (unit, size) = units.into_iter().find(whole).unwrap_or(("B", 1));
+    format!("{}{unit}", bytes / size)
+}
+
 /// One number with a unit, in bytes.
 pub(super) fn parse_size(text: &str) -> Result<u64, UnitError> {
     let text = text.trim();
