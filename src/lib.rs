@@ -30,8 +30,10 @@
 //! 1. **Call.** `daemon::host` reads bytes into a [`protocol`] `LineReader`; the worker hands each
 //!    line to [`session::Mux`], which splices the id and queues it; the worker writes it to the
 //!    child. The answer comes back the same way.
-//! 2. **Edit.** `config::load` reads all files, `config::diff` says what changed, the registry
-//!    tells the workers concerned and nobody else.
+//! 2. **Edit.** `config::watch` hears that something may have changed, `config::lookout` says when
+//!    to look; `config::load` reads all files, `config::doubts` holds back what may be a save half
+//!    done, `config::diff` says what changed, the registry tells the workers concerned and nobody
+//!    else.
 //! 3. **Crash.** The child's pidfd or the end of its output wakes the worker; `supervise` decides
 //!    on the restart, `session` fails what was open and keeps what was not sent.
 //! 4. **The end.** On SIGTERM the registry stops all workers at once, each goes through its

@@ -297,16 +297,17 @@ fn a_reload_touches_only_what_changed() {
     let mut orphan = daemon.connect_host("removed");
     orphan.initialize();
 
-    daemon.fake_with(
-        "live",
-        &[],
-        "drain_timeout = \"300ms\"\nstop_timeout = \"400ms\"\nrequest_timeout = \"1h\"\n",
-    );
-    daemon.fake("changed", &["--page", "3"]);
-    daemon.server("broken", "comand = 5\n");
-    fs::remove_file(daemon.path("config/mcpd/servers.d/removed.toml")).expect("the file");
-    daemon.fake("added", &[]);
-    let report = daemon.mcpd(&["reload", "--wait"]);
+    let report = daemon.reload_after(|| {
+        daemon.fake_with(
+            "live",
+            &[],
+            "drain_timeout = \"300ms\"\nstop_timeout = \"400ms\"\nrequest_timeout = \"1h\"\n",
+        );
+        daemon.fake("changed", &["--page", "3"]);
+        daemon.server("broken", "comand = 5\n");
+        fs::remove_file(daemon.path("config/mcpd/servers.d/removed.toml")).expect("the file");
+        daemon.fake("added", &[]);
+    });
     assert_eq!(report.code, 1, "one file is invalid: {report:?}");
     for line in ["+ added", "~ changed", "= live", "! broken", "- removed"] {
         assert!(report.stdout.contains(line), "{line}: {}", report.stdout);

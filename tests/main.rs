@@ -19,6 +19,7 @@ mod notifications;
 mod pass_through;
 mod paths_args;
 mod readme;
+mod reload;
 mod restart;
 mod sdk;
 mod status;

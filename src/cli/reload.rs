@@ -73,7 +73,12 @@ fn render_report(report: &ReloadReport, style: Style) -> String {
         };
         let server = format!("{:width$}", escape(&one.server));
         let head = style.paint(tone, &format!("  {mark} {server}"));
-        let separator = if one.detail.is_empty() { "" } else { ": " };
+        let separator = match one.change {
+            _ if one.detail.is_empty() => "",
+            // `kept on generation 9: why`
+            ChangeKind::Kept => " ",
+            _ => ": ",
+        };
         // Writing to a string cannot fail.
         _ = writeln!(text, "{head}  {word}{separator}{}", escape(&one.detail));
     }
@@ -117,7 +122,7 @@ mod tests {
                 change(
                     "jira",
                     ChangeKind::Kept,
-                    "jira.toml:4:9 unknown key \"comand\"",
+                    "on generation 9: jira.toml:4:9 unknown key \"comand\"",
                 ),
                 change("old", ChangeKind::Removed, "stopping"),
             ],
@@ -129,7 +134,7 @@ mod tests {
           + github  added: starting
           ~ pg      restart: args changed (drained 2 requests)
           = slack   live: stable_after 60s -> 120s
-          ! jira    kept: jira.toml:4:9 unknown key "comand"
+          ! jira    kept on generation 9: jira.toml:4:9 unknown key "comand"
           - old     removed: stopping
           ! servers.d/ünfug.toml: the stem is no name
         "#);

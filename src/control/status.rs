@@ -40,7 +40,7 @@ pub struct DaemonStatus {
     pub state_dir: String,
     /// `cgroup`, `subreaper` or `group`.
     pub containment: String,
-    /// What tells it of edits: `inotify`, `polling`, or `none` (only `reload` and SIGHUP).
+    /// What tells it of edits: `inotify`, or `polling` where the kernel watches nothing more.
     pub watcher: String,
     /// Counts the configurations that were applied.
     pub generation: u64,

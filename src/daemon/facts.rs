@@ -56,7 +56,6 @@ impl DaemonFacts {
             socket: self.socket.display().to_string(),
             state_dir: self.state_dir.display().to_string(),
             containment: self.containment.to_owned(),
-            watcher: "none".to_owned(),
             held_bytes: shared.pool.used_bytes(),
             pool_limit_bytes: shared.pool.limit_bytes(),
             warnings: self.warnings.clone(),

@@ -16,16 +16,17 @@ use tokio::io::unix::AsyncFd;
 pub(crate) async fn hung_up(socket: impl AsFd) -> io::Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLET, 0))?;
-    let ready = watch(epoll.0)?;
+    let ready = readable(epoll.0)?;
     drop(ready.readable().await?);
     Ok(())
 }
 
+/// A descriptor whose readiness can be awaited.
 #[allow(
     unsafe_code,
     reason = "tokio takes a descriptor on the promise that it stays open"
 )]
-fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the `AsyncFd` owns the descriptor, so it is open and the same as long as it lives.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod apply;
 mod listeners;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use super::shared::Shared;
 use super::worker::{Command, Event as WorkerEvent, Setting, Ticket, Worker, WorkerHandle};
 
 use listeners::ServerSocket;
+use watching::Watching;
 
 /// Attachments of the whole daemon.
 const ATTACHMENT_LIMIT: usize = 4096;
@@ -92,8 +94,13 @@ pub(crate) struct Registry {
     specs: BTreeMap<ServerName, ServerSpec>,
     /// `mcpd.toml` as it was last valid.
     daemon_file: DaemonFile,
+    /// Whether that file is there.
+    has_daemon_file: bool,
     /// Errors that belong to no server.
     stray: Vec<Diagnostic>,
+    watching: Watching,
+    /// What the last edit that was noticed set going, and when.
+    set_going: Option<(Moment, Vec<WorkerHandle>)>,
     generation: u64,
     workers: JoinSet<()>,
     events: mpsc::Receiver<Event>,
@@ -123,7 +130,10 @@ impl Registry {
             slots: BTreeMap::new(),
             specs: BTreeMap::new(),
             daemon_file: DaemonFile::default(),
+            has_daemon_file: false,
             stray: Vec::new(),
+            watching: Watching::default(),
+            set_going: None,
             generation: 0,
             workers: JoinSet::new(),
             events,
@@ -145,6 +155,12 @@ impl Registry {
                 Some(server) = self.returned.recv() => self.ticket_returned(&server).await,
                 Some(ended) = self.workers.join_next() => self.worker_ended(ended),
                 () = clock::sleep_until(idle) => self.end(Mode::Polite).await,
+                // Nothing that has changed matters to a daemon that ends.
+                is_due = self.watching.wait(), if self.ending.is_none() => {
+                    if is_due {
+                        self.look().await;
+                    }
+                }
             }
         }
         self.close_all_sockets();

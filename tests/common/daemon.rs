@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::home::Home;
+use super::home::{Home, Outcome};
 use super::leaks;
 use super::wait::{wait_until, wait_within};
 
@@ -124,6 +124,20 @@ impl TestDaemon {
     /// Sends a signal to the daemon.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).expect("the daemon is there");
+    }
+
+    /// `mcpd reload --wait` after `edit`, which the daemon notices in no other way: it stands still until it
+    /// is asked.
+    pub(crate) fn reload_after(&self, edit: impl FnOnce()) -> Outcome {
+        self.signal(Signal::SIGSTOP);
+        edit();
+        let mut command = self.home.command(&["reload", "--wait"]);
+        self.home.run_then(&mut command, |pid| {
+            wait_until("the request is made", || {
+                (leaks::state_of(pid) == Some('S')).then_some(())
+            });
+            self.signal(Signal::SIGCONT);
+        })
     }
 
     /// Waits for the daemon's end.

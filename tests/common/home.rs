@@ -203,8 +203,14 @@ impl Home {
     /// Runs a command to its end, for which it has its time.
     #[track_caller]
     pub(crate) fn run(&self, command: &mut Command) -> Outcome {
+        self.run_then(command, |_| {})
+    }
+
+    /// As [`run`](Self::run), and does something once the command has a pid.
+    #[track_caller]
+    pub(crate) fn run_then(&self, command: &mut Command, then: impl FnOnce(i32)) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
-        let output = output_in_time(command);
+        let output = output_then(command, then);
         let status = output.status;
         Outcome {
             code: status
@@ -303,6 +309,11 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 /// What a command said, or a panic that names it if it does not end.
 #[track_caller]
 pub(crate) fn output_in_time(command: &mut Command) -> Output {
+    output_then(command, |_| {})
+}
+
+#[track_caller]
+fn output_then(command: &mut Command, then: impl FnOnce(i32)) -> Output {
     let shown = format!("{command:?}");
     let child = command
         .stdout(Stdio::piped())
@@ -313,6 +324,7 @@ pub(crate) fn output_in_time(command: &mut Command) -> Output {
     let (sender, output) = channel();
     // The one who waited too long has left already.
     thread::spawn(move || sender.send(child.wait_with_output()).ok());
+    then(pid.as_raw());
     output
         .recv_timeout(COMMAND_LIMIT)
         .unwrap_or_else(|_| {

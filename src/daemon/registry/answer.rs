@@ -107,6 +107,8 @@ impl Registry {
             .collect();
         let mut daemon = self.facts.status(&self.shared);
         daemon.generation = self.generation;
+        self.watching.name().clone_into(&mut daemon.watcher);
+        daemon.warnings.extend(self.watching.warnings());
         daemon.attachments = self
             .slots
             .values()

@@ -4,13 +4,17 @@
 //! concerns. A file that is bad changes nothing for its server but what is said of it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::diagnostics::Diagnostic;
-use crate::config::diff::{Change, diff};
+use crate::config::diff::{Change, describe_live, diff};
+use crate::config::doubts::Standing;
 use crate::config::load::{self, LoadRequest, Loaded};
 use crate::config::spec::{ServerName, ServerSpec};
-use crate::control::{ChangeKind, ReloadChange, ReloadReport, State};
+use crate::config::watch_set::WatchSet;
+use crate::control::{ChangeKind, ControlError, ReloadChange, ReloadReport, State};
 use crate::time::Moment;
 
 use super::super::clock;
@@ -18,26 +22,86 @@ use super::super::worker::{
     Applied, Command, Event as WorkerEvent, Setting, Verdict, WorkerHandle,
 };
 use super::answer::internal;
-use super::{Answer, Registry};
+use super::watching::{Watching, watch_set};
+use super::{Answer, Registry, Slot};
 
 /// The one key of the daemon that cannot change while it runs.
 const PATH_IS_FIXED: &str =
     "mcpd.toml: a change of `path` takes effect when the daemon is started again";
 
+/// An edit that was noticed so long ago is one that the next `reload` is about.
+const JUST: Duration = Duration::from_secs(10);
+
 /// An order for one worker, and how it is told to whoever asked for the reload.
 struct Step {
     name: ServerName,
     applied: Applied,
+    /// Whether anything is not as it was; a file that stays as bad as it was is told all the same.
+    is_news: bool,
     report: Option<(ChangeKind, String)>,
+}
+
+impl Step {
+    fn into_report(self) -> Option<ReloadChange> {
+        let (change, detail) = self.report?;
+        Some(ReloadChange {
+            server: self.name.to_string(),
+            change,
+            detail,
+        })
+    }
+}
+
+/// A worker that a reload gave something to do.
+struct Touched {
+    worker: WorkerHandle,
+    /// Calls that were open when its child was told to end, and errors that hosts had had by then.
+    drain: Option<(u64, u64)>,
+}
+
+impl Touched {
+    /// Tells in the report which calls the end of the child waits for.
+    fn of(worker: WorkerHandle, step: &mut Step) -> Self {
+        let requests = worker.published.borrow().status.requests.clone();
+        let open = requests.in_flight;
+        let drains = step.applied == Applied::Restart && open > 0;
+        if drains && let Some((_, detail)) = &mut step.report {
+            // Writing to a string cannot fail.
+            _ = write!(detail, " (draining {})", render_requests(open));
+        }
+        Self {
+            worker,
+            drain: drains.then_some((open, requests.errors)),
+        }
+    }
 }
 
 impl Registry {
     /// The configuration that the daemon begins with.
-    pub(in super::super) async fn apply_first(&mut self, loaded: Loaded) {
+    pub(in super::super) async fn apply_first(&mut self, mut loaded: Loaded) {
         let begun = clock::now();
+        let set = watch_set(self.paths.config_dir(), &loaded.seen);
+        self.weigh(&mut loaded, &set, Watching::believe);
         let (report, _) = self.apply(loaded, begun).await;
         for error in &report.errors {
             tracing::warn!("{error}");
+        }
+    }
+
+    /// Reads all files, since something may have changed, and applies what has and is not doubtful.
+    pub(super) async fn look(&mut self) {
+        let begun = clock::now();
+        match self.read().await {
+            Ok((mut loaded, set)) => {
+                self.weigh(&mut loaded, &set, Watching::weigh);
+                let (report, touched) = self.apply(loaded, begun).await;
+                log(&report);
+                if !touched.is_empty() {
+                    let workers = touched.into_iter().map(|one| one.worker).collect();
+                    self.set_going = Some((clock::now(), workers));
+                }
+            }
+            Err(error) => tracing::error!("{}", error.message),
         }
     }
 
@@ -48,28 +112,23 @@ impl Registry {
             return;
         }
         let begun = clock::now();
-        let (config_dir, shared) = (self.paths.config_dir().to_owned(), self.shared.clone());
-        let last = self.daemon_file.clone();
-        let loaded = tokio::task::spawn_blocking(move || {
-            load::load(LoadRequest {
-                config_dir: &config_dir,
-                base: &shared.base,
-                hash_key: Some(&shared.hash_key),
-                last_daemon_file: Some(&last),
-            })
-        });
-        let outcome = match loaded.await {
-            Ok(loaded) => Ok(self.apply(loaded, begun).await),
-            Err(panic) => Err(internal(format!(
-                "the configuration cannot be read: {panic}"
-            ))),
+        self.watching.begin_look();
+        let outcome = match self.read().await {
+            Ok((mut loaded, set)) => {
+                self.weigh(&mut loaded, &set, Watching::believe);
+                let (report, mut touched) = self.apply(loaded, begun).await;
+                log(&report);
+                touched.extend(self.just_set_going(begun));
+                Ok((report, touched))
+            }
+            Err(error) => Err(error),
         };
         let Some(answer) = answer else { return };
         tokio::spawn(async move {
             let reply = match outcome {
                 Ok((mut report, touched)) => {
                     if wait {
-                        settle(touched).await;
+                        settle(touched, &mut report.changes).await;
                     }
                     report.took_ms = millis_since(begun);
                     serde_json::to_value(report).map_err(|error| internal(error.to_string()))
@@ -81,7 +140,64 @@ impl Registry {
         });
     }
 
-    async fn apply(&mut self, loaded: Loaded, begun: Moment) -> (ReloadReport, Vec<WorkerHandle>) {
+    /// The workers that are busy with an edit which was noticed just before somebody asked for it
+    /// to be applied.
+    fn just_set_going(&mut self, now: Moment) -> Vec<Touched> {
+        let touch = |worker| Touched {
+            worker,
+            drain: None,
+        };
+        match self.set_going.take() {
+            Some((at, workers)) if now.since(at) < JUST => workers.into_iter().map(touch).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Reads the whole folder, away from the runtime's thread, and finds out what to watch of it.
+    async fn read(&self) -> Result<(Loaded, WatchSet), ControlError> {
+        let (config_dir, shared) = (self.paths.config_dir().to_owned(), self.shared.clone());
+        let last = self.daemon_file.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let loaded = load::load(LoadRequest {
+                config_dir: &config_dir,
+                base: &shared.base,
+                hash_key: Some(&shared.hash_key),
+                last_daemon_file: Some(&last),
+            });
+            let set = watch_set(&config_dir, &loaded.seen);
+            (loaded, set)
+        });
+        reading
+            .await
+            .map_err(|panic| internal(format!("the configuration cannot be read: {panic}")))
+    }
+
+    /// Has a reading judged against what is applied.
+    fn weigh(
+        &mut self,
+        loaded: &mut Loaded,
+        set: &WatchSet,
+        judge: impl FnOnce(&mut Watching, &mut Loaded, Standing<'_>, &WatchSet),
+    ) {
+        let outcome = |(name, slot): (&Arc<str>, &Slot)| {
+            let name = ServerName::parse(name)?;
+            let outcome = match &slot.setting.verdict {
+                Verdict::Ok => Ok(self.specs.get(&name)?.clone()),
+                Verdict::Invalid(errors) => Err(errors.clone()),
+                Verdict::Removed | Verdict::Unknown => return None,
+            };
+            Some((name, outcome))
+        };
+        let standing = Standing {
+            servers: self.slots.iter().filter_map(outcome).collect(),
+            daemon: &self.daemon_file,
+            has_daemon_file: self.has_daemon_file,
+            stray: &self.stray,
+        };
+        judge(&mut self.watching, loaded, standing, set);
+    }
+
+    async fn apply(&mut self, loaded: Loaded, begun: Moment) -> (ReloadReport, Vec<Touched>) {
         let specs = loaded.effective(&self.specs);
         let mut invalid: BTreeMap<ServerName, Vec<Diagnostic>> = loaded
             .servers
@@ -91,11 +207,11 @@ impl Registry {
         let changes = diff(&self.specs, &specs);
         let mut steps: Vec<Step> = changes
             .into_iter()
-            .map(|change| step(change, &specs))
+            .map(|change| step(change, &self.specs, &specs))
             .collect();
         self.add_verdict_steps(&mut steps, &specs, &invalid);
         let from_generation = self.generation;
-        if !steps.is_empty() {
+        if steps.iter().any(|step| step.is_news) {
             self.generation += 1;
         }
         self.specs = specs;
@@ -106,6 +222,7 @@ impl Registry {
             .set_limit(loaded.daemon.config.memory_limit_bytes);
         let path_changed = self.daemon_file.config.path != loaded.daemon.config.path;
         self.daemon_file = loaded.daemon;
+        self.has_daemon_file = loaded.seen.has_daemon_file;
         let mut report = ReloadReport {
             from_generation,
             to_generation: self.generation,
@@ -120,16 +237,14 @@ impl Registry {
             report.errors.push(PATH_IS_FIXED.to_owned());
         }
         let mut touched = Vec::new();
-        for step in steps {
-            touched.extend(self.take(&step, &mut invalid).await);
-            if let Some((change, detail)) = step.report {
-                let server = step.name.to_string();
-                report.changes.push(ReloadChange {
-                    server,
-                    change,
-                    detail,
-                });
+        for mut step in steps {
+            if step.is_news
+                && let Some(worker) = self.take(&step, &mut invalid).await
+            {
+                let touch = Touched::of(worker, &mut step);
+                touched.push(touch);
             }
+            report.changes.extend(step.into_report());
         }
         self.forget_unneeded().await;
         report.took_ms = millis_since(begun);
@@ -145,18 +260,22 @@ impl Registry {
         invalid: &BTreeMap<ServerName, Vec<Diagnostic>>,
     ) {
         for (name, errors) in invalid {
-            let kind = match specs.contains_key(name) {
-                true => ChangeKind::Kept,
-                false => ChangeKind::Invalid,
+            let lines: Vec<String> = errors.iter().map(Diagnostic::to_line_with_hint).collect();
+            let lines = lines.join("; ");
+            let slot = self.slots.get(name.as_str());
+            let (kind, detail) = match slot.filter(|_| specs.contains_key(name)) {
+                Some(slot) => {
+                    let detail = format!("on generation {}: {lines}", slot.setting.generation);
+                    (ChangeKind::Kept, detail)
+                }
+                None => (ChangeKind::Invalid, lines),
             };
-            let detail = errors
-                .iter()
-                .map(Diagnostic::to_line_with_hint)
-                .collect::<Vec<_>>()
-                .join("; ");
+            let verdict = slot.map(|slot| &slot.setting.verdict);
+            let is_known = matches!(verdict, Some(Verdict::Invalid(known)) if known == errors);
             steps.push(Step {
                 name: name.clone(),
                 applied: Applied::Noted,
+                is_news: !is_known,
                 report: Some((kind, detail)),
             });
         }
@@ -172,6 +291,7 @@ impl Registry {
                 steps.push(Step {
                     name,
                     applied: Applied::Noted,
+                    is_news: true,
                     report: (!stands).then(|| (ChangeKind::Removed, String::new())),
                 });
             }
@@ -236,7 +356,9 @@ impl Registry {
     }
 }
 
-fn step(change: Change, specs: &BTreeMap<ServerName, ServerSpec>) -> Step {
+type Specs = BTreeMap<ServerName, ServerSpec>;
+
+fn step(change: Change, before: &Specs, specs: &Specs) -> Step {
     let name = change.name().clone();
     let enabled = specs.get(&name).is_some_and(|spec| spec.enabled);
     let starting = if enabled { "starting" } else { "disabled" };
@@ -253,11 +375,12 @@ fn step(change: Change, specs: &BTreeMap<ServerName, ServerSpec>) -> Step {
             ChangeKind::Live,
             "disabled, stopping".to_owned(),
         ),
-        Change::Live { keys, .. } => (
-            Applied::Live,
-            ChangeKind::Live,
-            format!("{} changed", keys.join(", ")),
-        ),
+        Change::Live { name, keys } => {
+            let (old, new) = (before.get(&name), specs.get(&name));
+            let spec = old.zip(new);
+            let detail = spec.map(|(old, new)| describe_live(old, new, &keys));
+            (Applied::Live, ChangeKind::Live, detail.unwrap_or_default())
+        }
         Change::Restart { why, live, .. } => {
             let keys = [why, live].concat().join(", ");
             (
@@ -270,21 +393,57 @@ fn step(change: Change, specs: &BTreeMap<ServerName, ServerSpec>) -> Step {
     Step {
         name,
         applied,
+        is_news: true,
         report: Some((kind, detail)),
     }
 }
 
-/// Waits until no worker is on its way from one state to another.
-async fn settle(workers: Vec<WorkerHandle>) {
-    for mut worker in workers {
+/// Waits until no worker is on its way from one state to another, and tells what became of the
+/// calls that were waited for.
+async fn settle(touched: Vec<Touched>, changes: &mut [ReloadChange]) {
+    for Touched { mut worker, drain } in touched {
         // A worker that has ended has settled.
-        drop(
-            worker
-                .published
-                .wait_for(|published| {
-                    !matches!(published.status.state, State::Starting | State::Stopping)
-                })
-                .await,
+        let settled = worker
+            .published
+            .wait_for(|published| {
+                !matches!(published.status.state, State::Starting | State::Stopping)
+            })
+            .await;
+        let (Ok(published), Some((open, errors))) = (settled, drain) else {
+            continue;
+        };
+        let status = &published.status;
+        let change = changes.iter_mut().find(|one| one.server == status.name);
+        // With an error among the answers nobody can say how many of them were calls cut off.
+        let requests = render_requests(open);
+        let outcome = match status.requests.errors == errors {
+            true => format!("(drained {requests})"),
+            false => format!("({requests} were open, not all were drained)"),
+        };
+        if let Some(change) = change {
+            let draining = format!("(draining {requests})");
+            change.detail = change.detail.replace(&draining, &outcome);
+        }
+    }
+}
+
+fn render_requests(count: u64) -> String {
+    let noun = if count == 1 { "request" } else { "requests" };
+    format!("{count} {noun}")
+}
+
+/// One line a change. A file's faults never hold a value.
+fn log(report: &ReloadReport) {
+    if report.from_generation == report.to_generation {
+        return;
+    }
+    for one in &report.changes {
+        tracing::info!(
+            generation = report.to_generation,
+            server = one.server,
+            change = ?one.change,
+            "{}",
+            one.detail
         );
     }
 }
