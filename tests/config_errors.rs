@@ -276,6 +276,35 @@ fn defaults_hold_for_every_server() {
     assert_eq!(daemon.record("two").starts(), 2);
 }
 
+/// A reload that is waited for tells of a start that failed, and status names what was tried.
+#[test]
+fn a_reload_that_is_waited_for_tells_of_a_failed_start() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("fake", "running");
+    let report = daemon.reload_after(|| {
+        daemon.server("fake", "command = \"no-such-program\"\n");
+        daemon.server("quits", "command = \"sh\"\nargs = [\"-c\", \"exit 3\"]\n");
+    });
+    assert_eq!(report.code, 1, "{report:?}");
+    for part in [
+        "failed: ",
+        "no-such-program",
+        "backoff: ",
+        "exited with code 3",
+    ] {
+        assert!(report.stdout.contains(part), "{part}: {}", report.stdout);
+    }
+    let status = daemon.server_status("fake");
+    assert_eq!(status["exec"]["argv"][0], "no-such-program", "{status}");
+    assert_eq!(
+        status["exec"]["program"],
+        serde_json::Value::Null,
+        "{status}"
+    );
+}
+
 /// A reload touches only what changed: added, changed, live, broken and removed files each in their way.
 #[test]
 fn a_reload_touches_only_what_changed() {

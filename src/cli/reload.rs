@@ -8,7 +8,7 @@ use super::error::{CliError, Verdict};
 use super::escape::escape;
 use super::output::{Style, Tone};
 use super::status::render_duration;
-use crate::control::{ChangeKind, ReloadReport, Request};
+use crate::control::{ChangeKind, ReloadChange, ReloadReport, Request};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  mcpd reload --wait")]
@@ -41,7 +41,8 @@ pub(crate) fn cmd_reload(context: &Context, arguments: Arguments) -> Result<Verd
 
 fn judge(report: &ReloadReport) -> Verdict {
     let invalid = |change| matches!(change, ChangeKind::Kept | ChangeKind::Invalid);
-    if report.errors.is_empty() && !report.changes.iter().any(|one| invalid(one.change)) {
+    let bad = |one: &ReloadChange| one.failed || invalid(one.change);
+    if report.errors.is_empty() && !report.changes.iter().any(bad) {
         Verdict::Done
     } else {
         Verdict::Degraded
@@ -102,6 +103,7 @@ mod tests {
             server: server.to_owned(),
             change,
             detail: detail.to_owned(),
+            failed: false,
         }
     }
 

@@ -106,6 +106,9 @@ pub struct ReloadChange {
     /// What follows or why, one line: `starting`, `args changed (drained 2 requests)`.
     #[serde(default)]
     pub detail: String,
+    /// A start that followed has failed; told only if it was waited for.
+    #[serde(default)]
+    pub failed: bool,
 }
 
 /// The kinds of change, in the order in which a report lists them.

@@ -14,7 +14,7 @@ use crate::config::doubts::Standing;
 use crate::config::load::{self, LoadRequest, Loaded};
 use crate::config::spec::{ServerName, ServerSpec};
 use crate::config::watch_set::WatchSet;
-use crate::control::{ChangeKind, ControlError, ReloadChange, ReloadReport, State};
+use crate::control::{ChangeKind, ControlError, ReloadChange, ReloadReport, ServerStatus, State};
 use crate::time::Moment;
 
 use super::super::clock;
@@ -48,6 +48,7 @@ impl Step {
             server: self.name.to_string(),
             change,
             detail,
+            failed: false,
         })
     }
 }
@@ -409,21 +410,33 @@ async fn settle(touched: Vec<Touched>, changes: &mut [ReloadChange]) {
                 !matches!(published.status.state, State::Starting | State::Stopping)
             })
             .await;
-        let (Ok(published), Some((open, errors))) = (settled, drain) else {
+        let Ok(published) = settled else { continue };
+        let status = &published.status;
+        let Some(change) = changes.iter_mut().find(|one| one.server == status.name) else {
             continue;
         };
-        let status = &published.status;
-        let change = changes.iter_mut().find(|one| one.server == status.name);
-        // With an error among the answers nobody can say how many of them were calls cut off.
-        let requests = render_requests(open);
-        let outcome = match status.requests.errors == errors {
-            true => format!("(drained {requests})"),
-            false => format!("({requests} were open, not all were drained)"),
-        };
-        if let Some(change) = change {
+        if let Some((open, errors)) = drain {
+            // With an error among the answers nobody can say how many were calls cut off.
+            let requests = render_requests(open);
+            let outcome = match status.requests.errors == errors {
+                true => format!("(drained {requests})"),
+                false => format!("({requests} were open, not all were drained)"),
+            };
             let draining = format!("(draining {requests})");
             change.detail = change.detail.replace(&draining, &outcome);
         }
+        tell_failure(change, status);
+    }
+}
+
+/// Adds to a change that the start which followed has failed, and why.
+fn tell_failure(change: &mut ReloadChange, status: &ServerStatus) {
+    let starts = matches!(change.change, ChangeKind::Added | ChangeKind::Restart);
+    if starts && matches!(status.state, State::Failed | State::Backoff) {
+        let reason = status.reason.as_deref().unwrap_or("no reason known");
+        change.failed = true;
+        let state = status.state.as_str();
+        change.detail = format!("{}; {state}: {reason}", change.detail);
     }
 }
 

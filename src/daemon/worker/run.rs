@@ -89,6 +89,8 @@ impl Worker {
             return;
         };
         self.past.tail = Tail::default();
+        // What the last run was made from is not what this one is tried with.
+        self.past.prepared = None;
         let shared = self.shared.clone();
         let tell = self.teller(generation);
         let (cancel, cancelled) = oneshot::channel::<()>();
