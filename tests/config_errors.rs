@@ -382,6 +382,52 @@ fn a_reload_touches_only_what_changed() {
     assert_eq!(daemon.server_status("broken")["config"]["status"], "ok");
 }
 
+/// A restart by an edit lets open calls finish, and status says meanwhile that a change is pending; a reload that
+/// waits ends when the new child serves.
+#[test]
+fn a_reload_that_waits_sees_the_new_child() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let open = host.start_call("sleep", json!({"ms": 1_500, "text": "kept"}));
+    daemon.record("fake").wait_for("tools/call", 1);
+    daemon.fake("fake", &["--page", "3"]);
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| {
+            daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+            daemon.server_status("fake")
+        });
+        let pending = daemon.wait_for("fake", "the change is seen", |server| {
+            server["substate"] == "draining-for-reload"
+        });
+        assert_eq!(pending["config"]["status"], "changed-pending", "{pending}");
+        assert_eq!(pending["state"], "running");
+        let status = reload.join().expect("the reload ends");
+        assert_eq!(
+            (&status["state"], &status["generation"]),
+            (&json!("running"), &json!(2)),
+            "{status}"
+        );
+        assert_eq!(status["config"]["status"], "ok");
+    });
+    assert_eq!(host.answer(open)["result"]["content"][0]["text"], "kept");
+}
+
+/// SIGHUP applies what changed, as `reload` does.
+#[test]
+fn a_hangup_is_a_reload() {
+    let home = Home::new();
+    home.fake("one", &[]);
+    let daemon = home.start();
+    let pid = daemon.server_pid("one");
+    daemon.fake("two", &[]);
+    daemon.signal(nix::sys::signal::Signal::SIGHUP);
+    daemon.socket_host("two").initialize();
+    assert_eq!(daemon.server_pid("one"), pid);
+}
+
 /// A reload with nothing changed disturbs nobody.
 #[test]
 fn a_reload_without_a_change_is_none() {

@@ -14,7 +14,9 @@ use crate::config::doubts::Standing;
 use crate::config::load::{self, LoadRequest, Loaded};
 use crate::config::spec::{ServerName, ServerSpec};
 use crate::config::watch_set::WatchSet;
-use crate::control::{ChangeKind, ControlError, ReloadChange, ReloadReport, ServerStatus, State};
+use crate::control::{
+    ChangeKind, ControlError, ReloadChange, ReloadReport, ServerStatus, State, Substate,
+};
 use crate::time::Moment;
 
 use super::super::clock;
@@ -399,6 +401,12 @@ fn step(change: Change, before: &Specs, specs: &Specs) -> Step {
     }
 }
 
+/// Whether a server is not on its way from one state to another, nor about to be.
+fn has_settled(status: &ServerStatus) -> bool {
+    !matches!(status.state, State::Starting | State::Stopping)
+        && status.substate != Substate::DrainingForReload
+}
+
 /// Waits until no worker is on its way from one state to another, and tells what became of the
 /// calls that were waited for.
 async fn settle(touched: Vec<Touched>, changes: &mut [ReloadChange]) {
@@ -406,9 +414,7 @@ async fn settle(touched: Vec<Touched>, changes: &mut [ReloadChange]) {
         // A worker that has ended has settled.
         let settled = worker
             .published
-            .wait_for(|published| {
-                !matches!(published.status.state, State::Starting | State::Stopping)
-            })
+            .wait_for(|published| has_settled(&published.status))
             .await;
         let Ok(published) = settled else { continue };
         let status = &published.status;

@@ -98,7 +98,7 @@ impl Worker {
             result: (!supervisor.last_runs.is_empty() || supervisor.failure.is_some())
                 .then(|| result(supervisor.result)),
             reason,
-            config: self.config_status(),
+            config: self.config_status(&supervisor),
             pid: supervisor.pid,
             // A child leads its own group and session.
             pgid: supervisor.pid,
@@ -169,14 +169,16 @@ impl Worker {
         (!message.is_empty()).then(|| self.redact(&message))
     }
 
-    fn config_status(&self) -> ConfigStatus {
+    fn config_status(&self, supervisor: &SupervisorStatus) -> ConfigStatus {
         let mut status = ConfigStatus {
             file: Some(self.setting.file.display().to_string()),
             generation: self.setting.generation,
             hash: self.setting.hash.map(|hash| hash.to_string()),
             ..ConfigStatus::default()
         };
+        let is_pending = supervisor.substate == supervise::Substate::DrainingForReload;
         match &self.setting.verdict {
+            Verdict::Ok if is_pending => status.status = ConfigVerdict::ChangedPending,
             Verdict::Ok => {}
             Verdict::Removed | Verdict::Unknown => status.status = ConfigVerdict::Removed,
             Verdict::Invalid(errors) => {
