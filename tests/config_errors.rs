@@ -134,6 +134,14 @@ fn every_error_has_its_place() {
         assert!(said.contains(place), "{name}, {place}: {said}");
         assert!(said.contains(key), "{name}, {key}: {said}");
     }
+    for expected in [
+        "`env.PORT` must be a string, not an integer",
+        "`tools.allow` must be an array of strings, not a string",
+        "`args[1]` must be a string, not an integer",
+        "`enabled` must be true or false, not an integer",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
     assert!(said.contains("comand"), "the line is shown: {said}");
 }
 

@@ -257,8 +257,8 @@ fn two_hosts_share_the_example_server() {
     );
 }
 
-/// A Python and a TypeScript host at once on one child, with the same ids and tokens: calls, progress, levels
-/// and subscriptions of each stay its own.
+/// A Python and a TypeScript host at once on one child, with the same ids and tokens: calls, progress,
+/// cancellations, levels and subscriptions of each stay its own.
 #[test]
 fn two_sdk_hosts_share_one_child() {
     let daemon = fake_daemon();
@@ -266,9 +266,23 @@ fn two_sdk_hosts_share_one_child() {
         &daemon,
         "together",
         "fake",
-        &["initialize", "calls", "level", "subscribe"],
+        &["initialize", "calls", "cancel", "level", "subscribe"],
     );
     let record = daemon.record("fake");
+    let ids = |messages: Vec<Value>, pointer: &str| -> BTreeSet<String> {
+        let found = messages.iter().filter_map(|one| one.pointer(pointer));
+        found.map(ToString::to_string).collect()
+    };
+    let mut long = record.with_method("tools/call");
+    long.retain(|call| call.pointer("/params/arguments/ms") == Some(&Value::from(60_000)));
+    assert_eq!(
+        ids(
+            record.with_method("notifications/cancelled"),
+            "/params/requestId"
+        ),
+        ids(long, "/id"),
+        "each cancelled its own call"
+    );
     assert_eq!(
         (record.starts(), record.with_method("initialize").len()),
         (1, 1)

@@ -251,11 +251,13 @@ const together = {
   async calls() {
     let next = 0;
     let done = 0;
+    let steps = 0;
     const one = async number => {
       if (number % 10 === 0) {
         const seen = [];
         await call('progress', { n: 2, ms: 5 }, { onprogress: progress => seen.push(progress.progress) });
         assert.ok(seen.length <= 2, seen.join());
+        steps += seen.length;
       } else {
         const mine = `${label} ${number}`;
         assert.equal(await text('sleep', { ms: number % 7, text: mine }), mine);
@@ -265,7 +267,18 @@ const together = {
     const lane = async () => { while (next < 300) await one(next++); };
     await Promise.all(Array.from({ length: 20 }, lane));
     assert.equal(done, 300);
-    return `${done} calls, each answered with its own`;
+    assert.ok(steps >= 30, `${steps} steps`);
+    return `${done} calls, each answered with its own, ${steps} steps of progress`;
+  },
+  async cancel() {
+    const controller = new AbortController();
+    const kept = text('sleep', { ms: 1_500, text: label });
+    const open = call('sleep', { ms: 60_000 }, { signal: controller.signal });
+    await delay(200);
+    controller.abort('enough');
+    await assert.rejects(open);
+    assert.equal(await kept, label);
+    return 'the other call goes on';
   },
   async level() {
     await client.setLoggingLevel('debug');

@@ -307,10 +307,10 @@ async def together_checks(host):
     """Many calls at once beside another host that uses the same ids and tokens."""
 
     async def calls():
-        wrong, done = [], 0
+        wrong, done, steps = [], 0, 0
 
         async def one(number):
-            nonlocal done
+            nonlocal done, steps
             text = f"{host.label} {number}"
             seen = []
 
@@ -320,6 +320,7 @@ async def together_checks(host):
             if number % 10 == 0:
                 await host.session.call_tool("progress", {"n": 2, "ms": 5}, progress_callback=on_progress)
                 wrong.extend(seen if seen != sorted(set(seen)) else [])
+                steps += len(seen)
             else:
                 got = await host.text("sleep", ms=number % 7, text=text)
                 wrong.extend([got] if got != text else [])
@@ -335,7 +336,29 @@ async def together_checks(host):
             for number in range(300):
                 group.start_soon(limited, number)
         assert not wrong and done == 300, (wrong, done)
-        return f"{done} calls, each answered with its own"
+        assert 30 <= steps <= 60, steps
+        return f"{done} calls, each answered with its own, {steps} steps of progress"
+
+    async def cancel():
+        kept = []
+        async with anyio.create_task_group() as group:
+            async def keep():
+                kept.append(await host.text("sleep", ms=1_500, text=host.label))
+
+            async def slow():
+                await host.call("sleep", ms=60_000)
+
+            group.start_soon(keep)
+            await anyio.sleep(0.1)
+            group.start_soon(slow)
+            await anyio.sleep(0.2)
+            await host.cancel_last()
+            with anyio.fail_after(PATIENCE):
+                while not kept:
+                    await anyio.sleep(0.02)
+            group.cancel_scope.cancel()
+        assert kept == [host.label], kept
+        return "the other call goes on"
 
     async def level():
         mine = "error" if host.label == "python" else "debug"
@@ -358,7 +381,7 @@ async def together_checks(host):
         assert str(update.params.uri).rstrip("/") == f"fake://{host.label}", update
         return str(update.params.uri)
 
-    for name, body in [("calls", calls), ("level", level), ("subscribe", subscribe)]:
+    for name, body in [("calls", calls), ("cancel", cancel), ("level", level), ("subscribe", subscribe)]:
         await host.check(name, body)
 
 
