@@ -538,15 +538,18 @@ fn a_child_cannot_reach_the_control_socket() {
     assert!(daemon.status().is_some());
 }
 
-/// A `shutdown` that is refused says so at once, and takes nothing for ended on purpose.
+/// A `shutdown` that is refused says so at once. It takes nothing for ended on purpose, and
+/// nothing back that somebody else has ended.
 #[test]
 fn a_shutdown_by_a_child_is_refused_at_once() {
     let home = Home::new();
-    let said = home.path("said");
+    let (said, marker) = (home.path("said"), home.path("run/mcpd/shutdown"));
     let script = format!(
-        "({} shutdown; echo \"code $?\") > {} 2>&1; exec cat > /dev/null",
-        crate::common::MCPD,
-        said.display()
+        "({mcpd} shutdown; echo \"code $?\"; test -e {marker} && echo left; touch {marker}; \
+         {mcpd} shutdown; echo \"again $?\") > {said} 2>&1; exec cat",
+        mcpd = MCPD,
+        said = said.display(),
+        marker = marker.display()
     );
     home.server(
         "nosy",
@@ -556,15 +559,19 @@ fn a_shutdown_by_a_child_is_refused_at_once() {
         ),
     );
     let daemon = home.start();
-    let text = wait_within(Duration::from_secs(8), "it has been told", || {
+    let text = wait_within(Duration::from_secs(8), "it has been told twice", || {
         fs::read_to_string(&said)
             .ok()
-            .filter(|text| text.contains("code "))
+            .filter(|text| text.contains("again "))
     });
     assert!(text.contains("may not control mcpd"), "{text}");
-    assert!(text.contains("code 3"), "{text}");
+    assert!(
+        text.contains("code 3") && text.contains("again 3"),
+        "{text}"
+    );
+    assert!(!text.contains("left"), "{text}");
+    assert!(marker.exists(), "another shutdown's marker is gone");
     assert!(daemon.status().is_some());
-    assert!(!daemon.path("run/mcpd/shutdown").exists());
 }
 
 /// A lack of descriptors is told now and then, not at every try for as long as it lasts.

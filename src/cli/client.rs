@@ -105,11 +105,17 @@ impl Client {
         self.asked += 1;
         let line = encode_request(self.asked, request)
             .map_err(|error| CliError::internal("cannot write the request").because(error))?;
-        self.stream.write_all(&line).map_err(|error| {
-            // The daemon may have said why before it hung up; nobody reads that any more.
-            CliError::unreachable("the daemon closed the connection").because(error)
-        })?;
-        let line = self.read_line(Deadline::after(patience), request.method())?;
+        let written = self.stream.write_all(&line);
+        // A daemon that refuses says why and hangs up, perhaps before it was asked anything.
+        let answer = self.read_line(Deadline::after(patience), request.method());
+        let line = match (answer, written) {
+            (Ok(line), _) => line,
+            (Err(error), Ok(())) => return Err(error),
+            (Err(_), Err(error)) => {
+                let closed = CliError::unreachable("the daemon closed the connection");
+                return Err(closed.because(error));
+            }
+        };
         match decode_reply(self.asked, &line) {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(error)) => Err(refusal(error.kind, error)),
@@ -309,6 +315,19 @@ mod tests {
         for _ in 0..2 {
             client.ask::<Hello>(&Request::Hello, QUICK).unwrap();
         }
+    }
+
+    #[test]
+    fn a_refusal_is_heard_from_a_daemon_that_has_hung_up() {
+        let refusal = crate::control::ControlError::new(ErrorKind::NotAllowed, "not you");
+        let greeting = Greeting::of_this_build();
+        let refused: Result<&Hello, _> = Err(&refusal);
+        let line = encode_reply(&Value::Null, refused, Some(&greeting)).unwrap();
+        let (mut client, daemon) = client(&line);
+        drop(daemon);
+        let error = client.ask::<Hello>(&Request::Hello, QUICK).unwrap_err();
+        assert_eq!(error.kind, Kind::Server);
+        assert!(error.render().contains("not you"), "{}", error.render());
     }
 
     #[test]

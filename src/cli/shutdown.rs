@@ -1,6 +1,7 @@
 //! `mcpd shutdown`: the daemon and all servers end, and stay so until somebody starts them.
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
     let mut client = Client::connect(&places)?;
     // Before the request: a shim that sees the daemon end must already find the marker.
     let marker = places.shutdown_marker();
-    leave_marker(&marker)?;
+    let is_ours = leave_marker(&marker)?;
     let process = client.process();
     let Arguments { now, format } = arguments;
     let answer: Result<Outcomes, CliError> = client.ask(&Request::Shutdown { now }, PATIENT);
@@ -48,21 +49,28 @@ pub(crate) fn cmd_shutdown(context: &Context, arguments: Arguments) -> Result<Ve
             outcomes::report(context, format, &Outcomes::default())
         }
         Err(error) => {
-            // The daemon goes on, so nothing was shut down.
-            drop(std::fs::remove_file(&marker));
+            // The daemon goes on, so nothing was shut down by us; somebody else's marker stays.
+            if is_ours {
+                drop(std::fs::remove_file(&marker));
+            }
             Err(error)
         }
     }
 }
 
-fn leave_marker(path: &Path) -> Result<(), CliError> {
-    OpenOptions::new()
-        .create(true)
+/// Makes the marker; false if it stands already.
+fn leave_marker(path: &Path) -> Result<bool, CliError> {
+    let made = OpenOptions::new()
+        .create_new(true)
         .append(true)
         .mode(0o600)
-        .open(path)
-        .map(drop)
-        .map_err(|error| {
-            CliError::internal(format!("cannot write {}", path.display())).because(error)
-        })
+        .open(path);
+    match made {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => {
+            let message = format!("cannot write {}", path.display());
+            Err(CliError::internal(message).because(error))
+        }
+    }
 }
