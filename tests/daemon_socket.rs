@@ -538,6 +538,26 @@ fn a_child_cannot_reach_the_control_socket() {
     assert!(daemon.status().is_some());
 }
 
+/// Where the folder of the sockets was removed beneath a daemon, another one takes its place. What
+/// it listens on outlives the end of the first.
+#[test]
+fn a_daemon_that_ends_leaves_the_sockets_of_another() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let mut daemon = home.start();
+    let mut old = daemon.socket_host("fake");
+    old.initialize();
+    fs::remove_dir_all(daemon.path("run/mcpd")).expect("the folder");
+    daemon.mcpd(&["start", "fake"]).expect_code(0);
+    let second = daemon.daemon_pid().expect("a second daemon");
+    assert_ne!(second, daemon.pid());
+    assert!(daemon.terminate().success());
+    assert_eq!(daemon.daemon_pid(), Some(second));
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    daemon.mcpd(&["shutdown"]).expect_code(0);
+}
+
 /// A `shutdown` that is refused says so at once. It takes nothing for ended on purpose, and
 /// nothing back that somebody else has ended.
 #[test]

@@ -13,6 +13,7 @@ use crate::time::Moment;
 
 use super::clock;
 use super::shared::Shared;
+use super::socket::SocketFile;
 
 /// Fixed at the start, but for the listener that is ended once.
 #[derive(Debug)]
@@ -26,17 +27,16 @@ pub(crate) struct DaemonFacts {
     pub(crate) state_dir: PathBuf,
     pub(crate) containment: &'static str,
     pub(crate) warnings: Vec<String>,
-    pub(crate) listener: Mutex<Option<AbortHandle>>,
+    pub(crate) listener: Mutex<Option<(AbortHandle, SocketFile)>>,
 }
 
 impl DaemonFacts {
     /// No further connection is accepted on the control socket; its file goes with it.
     pub(crate) fn stop_listening(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = listener.take() {
+        if let Some((task, file)) = listener.take() {
             task.abort();
-            // Somebody may have been quicker.
-            drop(std::fs::remove_file(&self.socket));
+            file.remove();
         }
     }
 

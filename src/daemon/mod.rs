@@ -175,7 +175,7 @@ impl Daemon {
         let limit = loaded.daemon.config.memory_limit_bytes;
         let (logs, log_thread) =
             Logs::start(&paths.logs_dir()).map_err(system("start the log writer"))?;
-        let listener = socket::bind(&socket_path)?;
+        let (listener, socket_file) = socket::bind(&socket_path)?;
         let (sender, events) = mpsc::channel(INBOX);
         tokio::spawn({
             let spawner = spawner.clone();
@@ -214,7 +214,7 @@ impl Daemon {
             state_dir: paths.state_dir().to_owned(),
             containment: "subreaper",
             warnings: Vec::new(),
-            listener: Mutex::new(Some(listening.abort_handle())),
+            listener: Mutex::new(Some((listening.abort_handle(), socket_file))),
         });
         forward_signals(&sender).map_err(system("listen for signals"))?;
         let mut registry = Registry::new(shared, facts, paths, events, idle_exit);

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 
@@ -94,8 +94,43 @@ pub(crate) fn lock_path(socket: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The file of a socket that this process bound. It is removed by [`Self::remove`] only, and only
+/// while it is still the one that was bound.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        let found = std::fs::symlink_metadata(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file. Where the folder was emptied by others, another daemon may have bound the
+    /// same path since, and its socket stays.
+    pub(crate) fn remove(self) {
+        let is_ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if is_ours {
+            // Somebody may have been quicker.
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
 /// Listens on `path`, mode 0600. The caller holds the lock that covers it.
-pub(crate) fn bind(path: &Path) -> Result<UnixListener, SocketError> {
+pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     let len = path.as_os_str().len();
     if len > SOCKET_PATH_LIMIT_BYTES {
         let path = path.to_owned();
@@ -105,7 +140,8 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener, SocketError> {
     let listener = UnixListener::bind(path).map_err(failed("listen on", path))?;
     std::fs::set_permissions(path, Permissions::from_mode(0o600))
         .map_err(failed("set the mode of", path))?;
-    Ok(listener)
+    let file = SocketFile::new(path).map_err(failed("look at", path))?;
+    Ok((listener, file))
 }
 
 /// Removes what a dead daemon left at `path`; refuses to touch anything else.

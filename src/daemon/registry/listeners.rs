@@ -3,7 +3,7 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
@@ -14,7 +14,7 @@ use crate::config::spec::ServerName;
 use super::super::host::serve_raw;
 use super::super::listen::accept_each;
 use super::super::shared::Shared;
-use super::super::socket;
+use super::super::socket::{self, SocketFile};
 
 /// Nothing, a listener, or why there is none.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct ServerSocket {
 
 #[derive(Debug)]
 struct Open {
-    path: PathBuf,
+    file: SocketFile,
     listener: AbortHandle,
 }
 
@@ -51,7 +51,7 @@ impl ServerSocket {
     pub(super) fn close(&mut self) {
         if let Some(open) = self.open.take() {
             open.listener.abort();
-            remove(&open.path);
+            remove(open.file);
         }
     }
 
@@ -73,13 +73,13 @@ fn listen(name: &ServerName, paths: &Paths, shared: &Arc<Shared>) -> Result<Open
     make_folder(&paths.server_sockets_dir())
         .and_then(|()| make_folder(&paths.server_socket_dir(name)))
         .map_err(|error| format!("cannot make the folder of {}: {error}", path.display()))?;
-    let listener = socket::bind(&path).map_err(|error| super::super::chain(&error))?;
+    let (listener, file) = socket::bind(&path).map_err(|error| super::super::chain(&error))?;
     let (server, shared): (Arc<str>, _) = (Arc::from(name.as_str()), shared.clone());
     let task = tokio::spawn(accept_each(listener, move |stream| {
         serve_raw(stream, server.clone(), shared.clone())
     }));
     let listener = task.abort_handle();
-    Ok(Open { path, listener })
+    Ok(Open { file, listener })
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -89,10 +89,11 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the socket and its folder; somebody may have been quicker.
-fn remove(path: &Path) {
-    drop(std::fs::remove_file(path));
-    if let Some(folder) = path.parent() {
+/// Removes the socket and its folder, which stays if anything else is in it.
+fn remove(file: SocketFile) {
+    let folder = file.path().parent().map(Path::to_owned);
+    file.remove();
+    if let Some(folder) = folder {
         drop(std::fs::remove_dir(folder));
     }
 }
