@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,7 +200,9 @@ impl Writer {
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
         let path = log_path(&self.folder, &entry.server);
         let size = entry.text.len() as u64;
-        if !self.files.contains_key(&entry.server) {
+        // A file that somebody removed would take all further lines with it.
+        let has_name = |file: &OpenFile| file.file.metadata().is_ok_and(|found| found.nlink() > 0);
+        if !self.files.get(&entry.server).is_some_and(has_name) {
             self.files.insert(entry.server.clone(), open(&path)?);
         }
         let open_file = self
@@ -271,6 +273,24 @@ mod tests {
             .sum();
         assert!(sizes <= 64 << 20, "{sizes}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = log_path(folder.path(), "calc");
+        let mut writer = Writer::new(folder.path().to_owned());
+        let entry = Entry {
+            server: Arc::from("calc"),
+            text: "a line\n".to_owned(),
+            health: Arc::default(),
+        };
+        writer.write(&entry).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        writer.write(&entry).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a line\n");
+        drop(folder);
+        assert!(writer.write(&entry).is_err());
     }
 
     #[tokio::test]
