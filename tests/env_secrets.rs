@@ -552,6 +552,46 @@ fn a_secret_that_a_server_prints_is_replaced() {
     }
 }
 
+/// What a server said with a value that was changed since stays without that value, and so does the
+/// name that it gives itself.
+#[test]
+fn a_secret_that_was_changed_is_still_replaced() {
+    let mut home = Home::new();
+    home.set_env("MCPD_LOG", "trace");
+    let keys = |value: &str, script: &str| {
+        format!(
+            "command = \"/bin/sh\"\nargs = [\"-c\", {}]\n[env]\nAPI_KEY = {}\n",
+            quoted(script),
+            quoted(value)
+        )
+    };
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"'$API_KEY'","version":"1"}}}"#;
+    let script =
+        format!("read -r line; echo \"banner $API_KEY\"; echo '{answer}'; cat > /dev/null");
+    home.server("talker", &keys("oldsecretvalue", &script));
+    let daemon = home.start();
+    daemon.wait_for("talker", "its banner was seen", |server| {
+        server["state"] == "running" && server["violations"] == 1
+    });
+    daemon.server(
+        "talker",
+        &keys(
+            "newsecretvalue",
+            &script.replace("echo \"banner $API_KEY\"; ", ""),
+        ),
+    );
+    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    let status = daemon.wait_for("talker", "the new one runs", |server| {
+        server["state"] == "running" && server["generation"] == 2
+    });
+    assert_eq!(status["violation_sample"], "banner ‹API_KEY›", "{status}");
+    let log = daemon.mcpd(&["logs", "talker"]).stdout;
+    assert!(log.contains("opened: ‹API_KEY› 1"), "{log}");
+    for text in [log, status.to_string(), daemon.log()] {
+        assert!(!text.contains("secretvalue"), "{text}");
+    }
+}
+
 /// A secret in a path is replaced too where the start fails over that path, at whatever stage.
 #[test]
 fn a_secret_in_a_path_that_is_missing_is_replaced() {

@@ -263,7 +263,7 @@ fn a_failed_start_shows_the_command_that_failed() {
     let daemon = home.start();
     daemon.wait_for_state("fake", "running");
     daemon.server("fake", "command = \"/no/such/program\"\n");
-    daemon.mcpd(&["reload", "--wait"]).expect_code(0);
+    daemon.mcpd(&["reload"]).expect_code(0);
     let status = daemon.wait_for_state("fake", "failed");
     assert_eq!(status["exec"]["argv"], json!(["/no/such/program"]));
     assert_eq!(status["exec"]["program"], json!(null));

@@ -29,7 +29,6 @@ const OUR_FILE: &str = "/proc/self/exe";
 /// What is known of a launch afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    pub(crate) generation: Generation,
     /// The file that is executed.
     pub(crate) program: PathBuf,
     pub(crate) shown: ShownLaunch,
@@ -78,7 +77,6 @@ pub(crate) async fn prepare(
         tag: shared.tag(spec.name.as_str(), generation),
     };
     let prepared = Prepared {
-        generation,
         program: shown,
         shown: launch.shown,
         redactor: launch.redactor,

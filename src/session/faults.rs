@@ -119,6 +119,11 @@ impl Noise {
         report
     }
 
+    /// Puts another text in the place of the sample.
+    pub(super) fn replace_sample(&mut self, sample: String) {
+        self.sample = Some(sample);
+    }
+
     /// How many lines there were.
     pub(super) const fn lines(&self) -> u64 {
         self.lines

@@ -321,6 +321,17 @@ impl Mux {
         self.requests.len() > 0 || self.subscriptions.len() > 0
     }
 
+    /// The last line of noise, as it is kept.
+    pub fn noise_sample(&self) -> Option<&str> {
+        self.noise.sample()
+    }
+
+    /// Puts another text in the place of that line: it outlives the child that said it, and with
+    /// it what is known of that child's secrets.
+    pub fn replace_noise_sample(&mut self, sample: String) {
+        self.noise.replace_sample(sample);
+    }
+
     /// What `status` shows.
     pub fn snapshot(&self, now: Moment) -> MuxSnapshot {
         let waiting = self

@@ -18,7 +18,6 @@ use crate::supervise::{self, SupervisorStatus};
 use crate::time::Moment;
 
 use super::super::clock;
-use super::super::launch::Prepared;
 use super::Worker;
 use super::command::Verdict;
 
@@ -124,7 +123,7 @@ impl Worker {
                 .map(|run| self.exit(run, &times))
                 .collect(),
             exec: self.exec_status(&supervisor),
-            protocol: protocol_status(&mux),
+            protocol: self.protocol_status(&mux),
             requests: calls_status(&mux, self.last_activity, &times),
             stderr_tail: self.past.tail.last(STATUS_LINES),
             violations: mux.counters.noise_lines,
@@ -199,8 +198,7 @@ impl Worker {
     fn exec_status(&self, supervisor: &SupervisorStatus) -> ExecStatus {
         let failure = supervisor.failure.as_ref();
         // Until there is a process for this start, the configuration is all there is to show of it.
-        let of_this_start = |prepared: &&Prepared| prepared.generation == supervisor.generation;
-        let prepared = self.past.prepared.as_ref().filter(of_this_start);
+        let prepared = self.past.prepared.as_ref();
         let shown = match (prepared, &self.setting.spec) {
             (Some(prepared), _) => prepared.shown.clone(),
             (None, Some(spec)) => shown_launch(spec),
@@ -213,6 +211,22 @@ impl Worker {
             env_names: shown.env_names,
             failed_stage: failure.map(|failure| failure.stage.as_str().to_owned()),
             errno: failure.and_then(|failure| failure.errno),
+        }
+    }
+
+    fn protocol_status(&self, mux: &MuxSnapshot) -> ProtocolStatus {
+        let Some(child) = &mux.child else {
+            return ProtocolStatus::default();
+        };
+        let redacted = |text: &Option<String>| text.as_deref().map(|text| self.redact(text));
+        ProtocolStatus {
+            era: Some("legacy".to_owned()),
+            version: Some(child.version.as_str().to_owned()),
+            server_name: redacted(&child.server_name),
+            server_version: redacted(&child.server_version),
+            // Capabilities that cannot be shown (a lone surrogate in a name) are left out.
+            capabilities: serde_json::from_slice(&child.capabilities).ok(),
+            tools: mux.tools.map(|count| count as u64),
         }
     }
 
@@ -319,21 +333,6 @@ impl Times {
 
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn protocol_status(mux: &MuxSnapshot) -> ProtocolStatus {
-    let Some(child) = &mux.child else {
-        return ProtocolStatus::default();
-    };
-    ProtocolStatus {
-        era: Some("legacy".to_owned()),
-        version: Some(child.version.as_str().to_owned()),
-        server_name: child.server_name.clone(),
-        server_version: child.server_version.clone(),
-        // Capabilities that cannot be shown (a lone surrogate in a name) are left out.
-        capabilities: serde_json::from_slice(&child.capabilities).ok(),
-        tools: mux.tools.map(|count| count as u64),
-    }
 }
 
 fn calls_status(mux: &MuxSnapshot, last_activity: Option<Moment>, times: &Times) -> CallsStatus {

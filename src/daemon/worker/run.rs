@@ -66,7 +66,7 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Past {
     pub(super) tail: Tail,
-    /// What the last process was made from. A later start may have failed before it had one.
+    /// What the process of the last start was made from, once there was one.
     pub(super) prepared: Option<Prepared>,
     /// The last stderr line of each ended run, newest last, bounded like the runs themselves.
     pub(super) last_lines: Vec<(Generation, Option<String>)>,
@@ -90,6 +90,11 @@ impl Worker {
         };
         self.past.tail = Tail::default();
         // What the last run was made from is not what this one is tried with.
+        // By the values of the child that said it, before they are forgotten.
+        if let Some(sample) = self.mux.noise_sample() {
+            let sample = self.redact(sample);
+            self.mux.replace_noise_sample(sample);
+        }
         self.past.prepared = None;
         let shared = self.shared.clone();
         let tell = self.teller(generation);
@@ -285,7 +290,7 @@ impl Worker {
         let version = identity.server_version.as_deref().unwrap_or("(no version)");
         let protocol = identity.version.as_str();
         let text = stderr::escape(&format!("opened: {name} {version}, MCP {protocol}"));
-        self.log.event(&self.instance, &text);
+        self.log.event(&self.instance, &self.redact(&text));
         let generation = self.supervisor.generation();
         self.tell(supervise::Event::Opened { generation }, now);
     }
