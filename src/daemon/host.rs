@@ -286,3 +286,15 @@ async fn read_host(
         drop(worker.inbox.send(Event::HostGone(key)).await);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_user_is_admitted() {
+        let peer = |uid| Peer { uid, pid: None };
+        assert!(admit(peer(our_uid())).is_ok());
+        assert!(admit(peer(our_uid() + 1)).is_err());
+    }
+}
