@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::common::{Home, RawHost, wait_until};
+use crate::common::{Home, RawHost, error_code, initialize_params, wait_until};
 
 const EXAMPLE: &str = "command = \"mcpd\"\nargs = [\"example-server\"]\n";
 
@@ -84,6 +84,12 @@ fn a_call_to_a_failed_server_tells_its_last_words() {
         let outcome = daemon.mcpd(&["call", name, "sum"]).expect_code(1);
         assert!(outcome.stderr.contains(part), "{outcome:?}");
         assert!(!outcome.stderr.contains("{\""), "{outcome:?}");
+        assert!(outcome.stderr.contains("\ncommand: "), "{outcome:?}");
+        // It was mcpd that spoke, not the server.
+        assert!(
+            !outcome.stderr.contains("answered initialize"),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -181,6 +187,72 @@ fn shutdown_ends_everything() {
     assert_eq!(home.fakes(), []);
     assert!(!home.control_socket().exists());
     home.mcpd(&["shutdown"]).expect_code(4);
+}
+
+/// After a shutdown only hosts are held back: what a person asks for starts the daemon again.
+#[test]
+fn a_shutdown_holds_back_hosts_only() {
+    let home = with_example();
+    for args in [
+        &["call", "calculator", "add", "a=2", "b=3"][..],
+        &["tools", "calculator"],
+        &["tools"],
+        &["start", "calculator"],
+    ] {
+        home.mcpd(&["start", "calculator"]).expect_code(0);
+        home.mcpd(&["shutdown"]).expect_code(0);
+        let mut host = home.connect_host("calculator");
+        let refused = host.ask("initialize", initialize_params("2025-11-25"));
+        assert_eq!(error_code(&refused), -31000);
+        let detail = &refused["error"]["data"]["detail"];
+        assert!(detail["reason"].is_string(), "{refused}");
+        let hint = detail["hint"].as_str().unwrap_or_default();
+        assert!(hint.contains("`mcpd call`"), "{refused}");
+        home.mcpd(args).expect_code(0);
+        host.initialize();
+    }
+}
+
+/// A shutdown concerns one daemon, whatever other sockets lie in its folder.
+#[test]
+fn a_shutdown_is_of_one_socket() {
+    let home = with_example();
+    let socket = |name: &str| home.path(name).display().to_string();
+    let (one, other) = (socket("run/one.sock"), socket("run/other.sock"));
+    let call = |socket: &str| {
+        let args = [
+            "--socket",
+            socket,
+            "call",
+            "calculator",
+            "add",
+            "a=2",
+            "b=3",
+        ];
+        home.mcpd(&args).expect_code(0);
+    };
+    call(&one);
+    home.mcpd(&["--socket", &one, "shutdown"]).expect_code(0);
+    let mut host = RawHost::through(home.command(&["--socket", &other, "connect", "calculator"]));
+    host.initialize();
+    home.mcpd(&["--socket", &other, "shutdown"]).expect_code(0);
+}
+
+/// A command that waits for a server says what for, unless it is told to be quiet.
+#[test]
+fn a_long_wait_is_explained() {
+    let home = Home::new();
+    home.fake_with(
+        "bad",
+        &["--stderr", "no licence key", "--exit", "1"],
+        "start_limit = 3\n",
+    );
+    let waited = home.mcpd(&["call", "bad", "sum"]).expect_code(1);
+    assert!(waited.stderr.contains("waiting for bad: "), "{waited:?}");
+    assert!(waited.stderr.contains("no licence key"), "{waited:?}");
+    home.mcpd(&["reset-failed", "bad"]).expect_code(0);
+    let quiet = home.mcpd(&["-q", "call", "bad", "sum"]).expect_code(1);
+    assert!(!quiet.stderr.contains("waiting for"), "{quiet:?}");
 }
 
 /// Commands that need a daemon and find none say so with 4; `check` and `logs` need none.

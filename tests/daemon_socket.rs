@@ -563,7 +563,7 @@ fn a_daemon_that_ends_leaves_the_sockets_of_another() {
 #[test]
 fn a_shutdown_by_a_child_is_refused_at_once() {
     let home = Home::new();
-    let (said, marker) = (home.path("said"), home.path("run/mcpd/shutdown"));
+    let (said, marker) = (home.path("said"), home.path("run/mcpd/mcpd.sock.shutdown"));
     let script = format!(
         "({mcpd} shutdown; echo \"code $?\"; test -e {marker} && echo left; touch {marker}; \
          {mcpd} shutdown; echo \"again $?\") > {said} 2>&1; exec cat",

@@ -210,7 +210,7 @@ fn refused(socket: &Path, error: io::Error) -> ConnectError {
     match error.kind() {
         IoKind::NotFound | IoKind::ConnectionRefused => ConnectError::NoDaemon(
             CliError::unreachable(format!("no daemon is running at {place}"))
-                .hint("`mcpd start`, `mcpd call` and `mcpd connect` start one; `mcpd daemon` runs one in the foreground"),
+                .hint("`mcpd start`, `mcpd call`, `mcpd tools` and `mcpd connect` start one; `mcpd daemon` runs one in the foreground"),
         ),
         _ => ConnectError::Other(
             CliError::unreachable(format!("cannot connect to {place}")).because(error),

@@ -80,6 +80,8 @@ pub(crate) struct CliError {
     /// What failed, on what, and what was seen.
     pub(crate) message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    /// What else is known, a line each.
+    facts: Vec<String>,
     /// What to do about it, one sentence each.
     hints: Vec<String>,
     /// Whether it has been told already, so that only the exit code is left to give.
@@ -92,6 +94,7 @@ impl CliError {
             kind,
             message: message.into(),
             source: None,
+            facts: Vec::new(),
             hints: Vec::new(),
             told: false,
         }
@@ -120,6 +123,12 @@ impl CliError {
     /// Adds the cause; it is printed after the message.
     pub(crate) fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
+        self
+    }
+
+    /// Adds what else is known.
+    pub(crate) fn fact(mut self, fact: impl Into<String>) -> Self {
+        self.facts.push(fact.into());
         self
     }
 
@@ -165,8 +174,11 @@ impl CliError {
             return String::new();
         }
         let mut text = format!("error: {}\n", super::escape::escape_lines(&self.chain()));
-        for hint in &self.hints {
+        for fact in &self.facts {
             // Writing to a string cannot fail.
+            _ = writeln!(text, "{fact}");
+        }
+        for hint in &self.hints {
             _ = writeln!(text, "hint: {hint}");
         }
         text

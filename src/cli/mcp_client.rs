@@ -6,6 +6,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,11 +17,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::client::McpStream;
+use super::client::{Client, McpStream};
 use super::error::{CliError, Kind};
 use super::escape::escape;
-use super::start_daemon::attach_or_start;
-use crate::control::Attach;
+use super::output::complain;
+use super::places::Places;
+use super::start_daemon::{Wish, attach_or_start};
+use super::status::{quote, render_line};
+use crate::control::{Attach, Request, State, StatusSnapshot, Targets};
 
 /// The newest version with a handshake.
 const VERSION: &str = "2025-11-25";
@@ -28,6 +32,17 @@ const VERSION: &str = "2025-11-25";
 const LINE_LIMIT_BYTES: usize = 1 << 30;
 /// Pages of a listing that are fetched before it is taken for endless.
 const PAGE_LIMIT: usize = 200;
+
+/// How long nothing is said about a wait.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    Server,
+    User,
+    Nobody,
+}
 
 /// One attachment with its handshake done.
 #[derive(Debug)]
@@ -38,6 +53,8 @@ pub(crate) struct McpClient {
     buffer: Vec<u8>,
     asked: u64,
     interrupts: SignalFd,
+    /// Where to ask what a long wait is for; nowhere once that has been told.
+    observed: Option<Places>,
 }
 
 /// A tool as a server lists it.
@@ -85,17 +102,23 @@ impl McpClient {
             client: by.to_owned(),
             directory: directory.map(|path| path.to_string_lossy().into_owned()),
         };
-        let stream = attach_or_start(context, &context.places()?, by, &attach)?;
-        Self::start(server, stream)
+        let places = context.places()?;
+        let stream = attach_or_start(context, &places, by, &attach, Wish::Start)?;
+        Self::start(
+            server,
+            stream,
+            Some(places).filter(|_| !context.output.quiet),
+        )
     }
 
-    fn start(server: &str, stream: McpStream) -> Result<Self, CliError> {
+    fn start(server: &str, stream: McpStream, observed: Option<Places>) -> Result<Self, CliError> {
         let mut client = Self {
             server: server.to_owned(),
             stream: stream.stream,
             buffer: stream.surplus,
             asked: 0,
             interrupts: interrupts()?,
+            observed,
         };
         let params = json!({
             "protocolVersion": VERSION,
@@ -196,23 +219,34 @@ impl McpClient {
             message,
             data,
         } = error;
-        let mut failure = CliError::new(
-            Kind::Call,
-            format!(
-                "{} answered {method} with an error: {message} ({code})",
-                self.server
-            ),
-        );
-        let is_ours = *code <= -31000 && *code > -32000;
+        let server = &self.server;
         let detail = data.as_ref().and_then(|data| data.get("detail"));
         let detail = detail.filter(|detail| detail.as_str() != Some(message));
-        for hint in detail.into_iter().flat_map(|one| hints(one, is_ours)) {
-            failure = failure.hint(escape(&hint));
+        if *code > -31000 || *code <= -32000 {
+            let told = format!("{server} answered {method} with an error: {message} ({code})");
+            let failure = CliError::new(Kind::Call, told);
+            let fact = detail.map(|detail| match detail {
+                Value::String(text) => escape(text),
+                other => escape(&other.to_string()),
+            });
+            return fact.into_iter().fold(failure, CliError::fact);
         }
-        if is_ours {
-            failure = failure.hint(format!("`mcpd status {}` tells more", self.server));
-        }
-        failure
+        // The server said nothing of the kind: mcpd did, in its stead.
+        let told = match message.contains(server.as_str()) {
+            true => format!("{message} ({code})"),
+            false => format!("{server}: {message} ({code})"),
+        };
+        let failure = CliError::new(Kind::Call, told);
+        let failure = detail
+            .map_or(Vec::new(), facts)
+            .into_iter()
+            .fold(failure, CliError::fact);
+        let remedy = detail.and_then(|detail| detail.get("hint")?.as_str());
+        remedy
+            .map(escape)
+            .into_iter()
+            .chain([format!("`mcpd status {server}` tells more")])
+            .fold(failure, CliError::hint)
     }
 
     fn send(&mut self, message: &str) -> Result<(), CliError> {
@@ -238,8 +272,14 @@ impl McpClient {
                     "the server's message is too long",
                 ));
             }
-            if self.is_interrupted()? {
-                return Err(self.cancel(id, method));
+            let patience = self.observed.is_some().then_some(PATIENCE);
+            match self.wait(patience)? {
+                Woken::Server => {}
+                Woken::User => return Err(self.cancel(id, method)),
+                Woken::Nobody => {
+                    self.explain_wait();
+                    continue;
+                }
             }
             match self.stream.read(&mut chunk) {
                 Ok(0) => {
@@ -255,20 +295,44 @@ impl McpClient {
         }
     }
 
-    /// Waits for the server or for the user; whether it was the user.
-    fn is_interrupted(&self) -> Result<bool, CliError> {
+    /// Says once what the server does meanwhile, unless it is simply at work.
+    fn explain_wait(&mut self) {
+        let Some(places) = self.observed.take() else {
+            return;
+        };
+        let request = Request::Status(Targets {
+            names: vec![self.server.clone()],
+        });
+        // A wait that cannot be explained is waited all the same.
+        let answer = Client::connect(&places)
+            .map_err(CliError::from)
+            .and_then(|mut client| client.ask::<StatusSnapshot>(&request, PATIENCE));
+        let servers = answer.map_or(Vec::new(), |snapshot| snapshot.servers);
+        let down = servers.iter().find(|server| server.state != State::Running);
+        if let Some(server) = down {
+            complain(&format!("waiting for {}\n", render_line(server)));
+        }
+    }
+
+    /// Waits for the server or for the user, at most `patience` if there is any.
+    fn wait(&self, patience: Option<Duration>) -> Result<Woken, CliError> {
+        let timeout = patience.and_then(|patience| PollTimeout::try_from(patience).ok());
         let mut polled = [
             PollFd::new(self.stream.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.interrupts.as_fd(), PollFlags::POLLIN),
         ];
         loop {
-            match poll(&mut polled, PollTimeout::NONE) {
+            match poll(&mut polled, timeout.unwrap_or(PollTimeout::NONE)) {
+                Ok(0) => return Ok(Woken::Nobody),
                 Ok(_) => break,
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(CliError::internal("cannot wait").because(error)),
             }
         }
-        Ok(polled[1].any().unwrap_or(false))
+        Ok(match polled[1].any() {
+            Some(true) => Woken::User,
+            _ => Woken::Server,
+        })
     }
 
     /// Withdraws the open request. `initialize` must not be cancelled (MCP, cancellation).
@@ -286,21 +350,21 @@ impl McpClient {
     }
 }
 
-/// What an error's `data.detail` tells a person. The daemon's own has members (design section 8):
-/// the last lines of stderr and what to do are what its message does not say.
-fn hints(detail: &Value, is_ours: bool) -> Vec<String> {
-    match detail {
-        Value::String(text) => vec![text.clone()],
-        Value::Object(members) if is_ours => {
-            let said = members.get("stderr").and_then(Value::as_array);
-            let said = said.into_iter().flatten().filter_map(Value::as_str);
-            let remedy = members.get("hint").and_then(Value::as_str);
-            said.map(|line| format!("stderr: {line}"))
-                .chain(remedy.map(str::to_owned))
-                .collect()
-        }
-        other => vec![other.to_string()],
-    }
+/// What the `data.detail` of the daemon's own errors tells a person beside what to do: the command
+/// that was tried and the last lines of stderr, which the message does not say.
+fn facts(detail: &Value) -> Vec<String> {
+    let texts = |name: &str| {
+        let list = detail.get(name).and_then(Value::as_array);
+        let texts = list.into_iter().flatten().filter_map(Value::as_str);
+        texts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let command: Vec<String> = texts("command").iter().map(|word| quote(word)).collect();
+    let command = (!command.is_empty()).then(|| format!("command: {}", command.join(" ")));
+    let said = texts("stderr").into_iter();
+    command
+        .into_iter()
+        .chain(said.map(|line| format!("stderr: {}", escape(&line))))
+        .collect()
 }
 
 /// Ctrl-C and SIGTERM as a descriptor, so that they can be waited for together with the server.
@@ -342,7 +406,7 @@ mod tests {
             surplus: Vec::new(),
             process: None,
         };
-        let mut client = McpClient::start("calc", stream).unwrap();
+        let mut client = McpClient::start("calc", stream, None).unwrap();
         let result = act(&mut client);
         drop(client);
         (result, server.join().unwrap())
@@ -393,7 +457,10 @@ mod tests {
         let serve = |message: &Value| match message["method"].as_str() {
             Some("initialize") => answer(message, json!({})),
             Some("tools/call") => vec![json!({"jsonrpc": "2.0", "id": message["id"], "error": {
-                "code": -31000, "message": "calc cannot run", "data": {"detail": "no such file"},
+                "code": -31000, "message": "calc cannot run", "data": {"detail": {
+                    "command": ["x", "a b"], "stderr": ["no\u{1b}such file"],
+                    "hint": "write it", "more": "mcpd status calc",
+                }},
             }})],
             _ => Vec::new(),
         };
@@ -402,8 +469,8 @@ mod tests {
         assert_eq!(error.kind, Kind::Call);
         assert_eq!(
             error.render(),
-            "error: calc answered tools/call with an error: calc cannot run (-31000)\n\
-             hint: no such file\nhint: `mcpd status calc` tells more\n"
+            "error: calc cannot run (-31000)\ncommand: x 'a b'\nstderr: no\\esuch file\n\
+             hint: write it\nhint: `mcpd status calc` tells more\n"
         );
     }
 }

@@ -43,19 +43,24 @@ impl Places {
 
     /// The file that keeps shims from starting a daemon that was ended on purpose.
     pub(crate) fn shutdown_marker(&self) -> PathBuf {
-        self.paths.runtime_dir().join("shutdown")
+        self.beside_socket(".shutdown")
     }
 
     /// The file in which a daemon that has ended in order leaves its pid, so that shims which lose
     /// it do not take it for a crash.
     pub(crate) fn ended_marker(&self) -> PathBuf {
-        self.paths.runtime_dir().join("ended")
+        self.beside_socket(".ended")
     }
 
     /// The lock under which a daemon is started, so that many starters end with one.
     pub(crate) fn start_lock(&self) -> PathBuf {
+        self.beside_socket(".start")
+    }
+
+    /// A file of this one daemon: several sockets may lie in one folder.
+    fn beside_socket(&self, ending: &str) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();
-        path.push(".start");
+        path.push(ending);
         path.into()
     }
 

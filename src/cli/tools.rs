@@ -47,7 +47,7 @@ pub(crate) fn cmd_tools(context: &Context, arguments: Arguments) -> Result<Verdi
 
 /// One server that does not answer costs only its own lines.
 fn list_all(context: &Context, json: bool) -> Result<Verdict, CliError> {
-    let mut client = context.client_or_start("mcpd tools", Wish::UnlessShutDown)?;
+    let mut client = context.client_or_start("mcpd tools", Wish::Start)?;
     let snapshot: StatusSnapshot = client.ask(&Request::Status(Targets::default()), QUICK)?;
     let mut verdict = Verdict::Done;
     let mut all = serde_json::Map::new();

@@ -18,7 +18,7 @@ use super::clock::Deadline;
 use super::error::{CliError, Verdict};
 use super::output::complain;
 use super::places::Places;
-use super::start_daemon::{attach_or_start, shut_down};
+use super::start_daemon::{STARTERS, Wish, attach_or_start, shut_down};
 use crate::control::Attach;
 
 /// How often a lost daemon is started again while it dies before it has said anything.
@@ -103,7 +103,15 @@ impl<'a> Door<'a> {
     fn open(&mut self, relay: &mut Relay) -> Result<(), CliError> {
         let context = self.context;
         let attach = &self.attach;
-        let opened = self.stream(|places| attach_or_start(context, places, "mcpd connect", attach));
+        let opened = self.stream(|places| {
+            attach_or_start(
+                context,
+                places,
+                "mcpd connect",
+                attach,
+                Wish::UnlessShutDown,
+            )
+        });
         if opened.is_err() {
             self.pause = Some(Deadline::after(START_PAUSE));
         }
@@ -162,7 +170,7 @@ impl<'a> Door<'a> {
         let noted = std::fs::read_to_string(places.ended_marker()).ok()?;
         (noted == process.pid.to_string()).then(|| {
             CliError::unreachable("the daemon was told to end, and none has been started since")
-                .hint("`mcpd start NAME` or `mcpd daemon` starts one")
+                .hint(STARTERS)
         })
     }
 

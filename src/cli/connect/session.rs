@@ -324,11 +324,11 @@ impl Session {
                 &[][..],
             ),
         };
-        let mut data = serde_json::json!({"server": self.server, "detail": message});
+        let mut detail = serde_json::json!({"reason": message});
         if !hints.is_empty() {
-            data["hint"] = hints.join("; ").into();
+            detail["hint"] = hints.join("; ").into();
         }
-        let data = data.to_string();
+        let data = serde_json::json!({"server": self.server, "detail": detail}).to_string();
         let frame = error_response(Some(id), None, code, message, Some(data.as_bytes()));
         for segment in frame.segments() {
             self.to_host.push(segment);
@@ -577,7 +577,8 @@ mod tests {
         assert_eq!(told.len(), 2);
         assert_eq!(code_of(told[0]), (0.into(), -31000));
         assert!(told[0].contains("/x: Read-only file system (os error 30)"));
-        assert!(told[0].contains("free it"));
+        let error: serde_json::Value = serde_json::from_str(told[0]).unwrap();
+        assert_eq!(error["error"]["data"]["detail"]["hint"], "free it");
         assert_eq!(code_of(told[1]), ("a".into(), -31000));
         assert!(!session.is_opened());
     }

@@ -55,9 +55,9 @@ const REPORT_LIMIT_BYTES: u64 = 16 << 10;
 /// Whether a daemon that was ended on purpose is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// The user asks for it.
+    /// A person asks for it, by whatever command.
     Start,
-    /// Something needs a daemon, unless the user wants none.
+    /// A host needs a daemon, unless the user wants none.
     UnlessShutDown,
 }
 
@@ -80,17 +80,18 @@ pub(crate) fn connect_or_start(
     Ok(Client::connect(places)?)
 }
 
-/// An attachment to the daemon, which is started first if none runs and none was shut down on
-/// purpose. One that is ending is waited for, and the next one asked.
+/// An attachment to the daemon, which is started first if none runs. One that is ending is waited
+/// for, and the next one asked.
 pub(crate) fn attach_or_start(
     context: &Context,
     places: &Places,
     by: &str,
     attach: &Attach,
+    wish: Wish,
 ) -> Result<McpStream, CliError> {
     let mut attempts = 0;
     loop {
-        let client = connect_or_start(context, places, by, Wish::UnlessShutDown)?;
+        let client = connect_or_start(context, places, by, wish)?;
         let process = client.process();
         attempts += 1;
         match client.attach(attach.clone()) {
@@ -104,10 +105,13 @@ pub(crate) fn attach_or_start(
     }
 }
 
-/// The daemon was ended on purpose and stays so.
+/// What makes an end on purpose undone.
+pub(crate) const STARTERS: &str =
+    "`mcpd start NAME`, `mcpd call`, `mcpd tools` or `mcpd daemon` starts one";
+
+/// The daemon was ended on purpose and stays so for hosts.
 pub(crate) fn shut_down() -> CliError {
-    CliError::unreachable("no daemon is running: mcpd was shut down")
-        .hint("`mcpd start NAME` or `mcpd daemon` starts it again")
+    CliError::unreachable("no daemon is running: mcpd was shut down").hint(STARTERS)
 }
 
 /// Starts a daemon through a short-lived process and waits until it serves.

@@ -147,7 +147,8 @@ fn what_is_run(page: &mut Page, server: &ServerStatus) {
 }
 
 /// A word as it could be typed again, as far as a glance needs it.
-fn quote(word: &str) -> String {
+/// A word as a shell would take it.
+pub(crate) fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%${}~".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

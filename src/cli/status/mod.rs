@@ -10,7 +10,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::details::quote;
 pub(crate) use self::format::render_duration;
+pub(crate) use self::table::render_line;
 
 use self::details::render_details;
 use self::table::render_table;

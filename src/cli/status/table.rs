@@ -157,6 +157,20 @@ fn cells(server: &ServerStatus) -> [String; 9] {
     ]
 }
 
+/// `slack: backoff in 14s, exit-code 1 after 400ms: refused`: one server in one line.
+pub(crate) fn render_line(server: &ServerStatus) -> String {
+    let mut text = format!("{}: {}", escape(&server.name), render_state(server));
+    if let (State::Starting, Some(age_ms)) = (server.state, server.start_age_ms) {
+        // Writing to a string cannot fail.
+        _ = write!(text, " for {}", render_age(age_ms));
+    }
+    let last = cut(&render_last(server));
+    if !last.is_empty() {
+        _ = write!(text, ", {last}");
+    }
+    text
+}
+
 /// The state in as many words as it needs.
 pub(crate) fn render_state(server: &ServerStatus) -> String {
     let state = server.state.as_str();
