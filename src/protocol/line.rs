@@ -270,6 +270,10 @@ impl LineReader {
         self.sample.extend_from_slice(&self.buffer[..len.min(room)]);
         self.gone_bytes += len as u64;
         self.buffer.advance(len);
+        if len > LARGE_BYTES {
+            // The buffer would keep the memory of what was let go of.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
     }
 
     /// The line that ends at `newline` in the buffer.
@@ -496,6 +500,19 @@ mod tests {
         );
         check("{}\r\n{}\r\n", &["{}", "{}"]);
         check("{\"a\":\r1}\n", &["{\"a\":\r1}"]);
+    }
+
+    #[test]
+    fn what_is_let_go_of_takes_its_memory_along() {
+        let beyond = vec![b'x'; LARGE_BYTES * 4];
+        for start in ["{\"id\":1,\"result\":\"", "{\"noise\r", "noise "] {
+            let mut reader = LineReader::new(LARGE_BYTES * 2);
+            reader.feed(start.as_bytes());
+            reader.feed(&beyond);
+            assert!(reader.poll().is_none());
+            let spare = reader.spare();
+            assert!(spare.capacity() <= 2 * CHUNK_BYTES, "{}", spare.capacity());
+        }
     }
 
     #[test]
