@@ -320,7 +320,10 @@ impl LineReader {
             }
             Verdict::Whole { end, is_array } => {
                 let start = self.start;
-                let bytes = self.take_bytes(newline).slice(start..start + end);
+                let mut bytes = self.take_bytes(newline).slice(start..start + end);
+                if self.scanner.has_returns() {
+                    bytes = without_returns(&bytes);
+                }
                 if is_array {
                     Line::Batch(split_batch(bytes))
                 } else {
@@ -394,6 +397,15 @@ impl LineReader {
         }
         line
     }
+}
+
+/// A whole message with a blank for each carriage return between its tokens. To a reader with
+/// universal newlines (Python's text files are such) a carriage return ends a line, and what stands
+/// between two of them would be a message of its own, with an id and a tool that nobody looked at.
+/// In a string it cannot stand (RFC 8259, section 7).
+fn without_returns(bytes: &[u8]) -> Bytes {
+    let blank = |byte: &u8| if *byte == b'\r' { b' ' } else { *byte };
+    bytes.iter().map(blank).collect()
 }
 
 /// Whether a line is a header of the framing that language servers use.
@@ -499,7 +511,26 @@ mod tests {
             &["{\"a\":\"\u{2028}\u{85}\"}"],
         );
         check("{}\r\n{}\r\n", &["{}", "{}"]);
-        check("{\"a\":\r1}\n", &["{\"a\":\r1}"]);
+    }
+
+    #[test]
+    fn no_carriage_return_passes_inside_a_message() {
+        check("{\"a\":\r1}\n", &["{\"a\": 1}"]);
+        check(
+            "{\r\"a\"\r:\r[\r{}\r,\r1\r]\r,\r\"b\":\"\\r\"\r}\r\r\n{\"c\":1}\n",
+            &["{ \"a\" : [ {} , 1 ] , \"b\":\"\\r\" }", "{\"c\":1}"],
+        );
+        check("[{\"a\":\r1},\r{}]\n", &["batch of 2"]);
+        let mut reader = LineReader::new(LIMIT);
+        let lines = read(&mut reader, b"[{\"a\":\r1},\r{}]\n");
+        let [Line::Batch(batch)] = &lines[..] else {
+            panic!("one batch: {lines:?}");
+        };
+        assert!(!batch.bytes.contains(&b'\r'));
+        let BatchItem::Message(first) = &batch.items[0] else {
+            panic!("a message: {batch:?}");
+        };
+        assert_eq!(&first.bytes()[..], b"{\"a\": 1}");
     }
 
     #[test]

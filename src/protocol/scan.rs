@@ -87,6 +87,8 @@ pub(crate) struct Scanner {
     broken: bool,
     invalid_utf8: bool,
     too_deep: bool,
+    /// Whether a carriage return stands between two tokens.
+    returns: bool,
     /// Where the whole value ends.
     end: usize,
     /// Where something begins that stands behind the whole value.
@@ -121,6 +123,7 @@ impl Scanner {
             broken: false,
             invalid_utf8: false,
             too_deep: false,
+            returns: false,
             end: 0,
             trailing: None,
         }
@@ -136,6 +139,7 @@ impl Scanner {
         self.broken = false;
         self.invalid_utf8 = false;
         self.too_deep = false;
+        self.returns = false;
         self.trailing = None;
     }
 
@@ -233,6 +237,11 @@ impl Scanner {
         self.trailing
     }
 
+    /// Whether a carriage return stands between two tokens of the value.
+    pub(crate) const fn has_returns(&self) -> bool {
+        self.returns
+    }
+
     /// Elements of the array that the line is, as far as they have come.
     pub(crate) const fn items(&self) -> usize {
         self.tracker.items()
@@ -281,7 +290,11 @@ impl Scanner {
     /// A byte that is not what is expected: a blank, the newline, or a break of the grammar.
     fn between(&mut self, byte: u8, at: usize) -> Step {
         match byte {
-            b' ' | b'\t' | b'\r' => Step::On(at + 1),
+            b' ' | b'\t' => Step::On(at + 1),
+            b'\r' => {
+                self.returns = true;
+                Step::On(at + 1)
+            }
             b'\n' => Step::LineEnd(at),
             _ => self.break_at(at),
         }
