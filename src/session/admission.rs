@@ -37,6 +37,34 @@ pub(super) enum Decision {
     Forward(Purpose),
 }
 
+/// What the requests of MCP are called, of every version; its notifications are all called
+/// `notifications/…`.
+const REQUESTS: &[&str] = &[
+    "completion/",
+    "elicitation/",
+    "initialize",
+    "logging/",
+    "ping",
+    "prompts/",
+    "resources/",
+    "roots/",
+    "sampling/",
+    "server/",
+    "subscriptions/",
+    "tasks/",
+    "tools/",
+];
+
+/// Whether a method is one that wants an answer. A message of it without an id is none that MCP
+/// knows, and a peer that looks at the method alone would do it, past every rule that there is for
+/// requests.
+pub(super) fn is_request_method(method: &str) -> bool {
+    REQUESTS.iter().any(|name| match name.strip_suffix('/') {
+        Some(_) => method.starts_with(name),
+        None => method == *name,
+    })
+}
+
 impl Mux {
     /// Looks at a request in the order in which rules take precedence: those of JSON-RPC, those of
     /// the handshake, those of the server's settings, limits, and last whether a child can come.
@@ -68,6 +96,11 @@ impl Mux {
     fn envelope_complaint(&self, incoming: &Incoming) -> Option<String> {
         if !incoming.message.is_jsonrpc_two() {
             return Some("`jsonrpc` is not \"2.0\"".to_owned());
+        }
+        let method = incoming.message.method().unwrap_or_default();
+        if method.starts_with("notifications/") {
+            // A child that looks at the method alone would take a foreign id or token from it.
+            return Some(format!("`{method}` is a notification and has no id"));
         }
         let token = incoming.message.value(Member::MetaProgressToken);
         if token.is_some_and(|token| token.len() > ID_LIMIT_BYTES) {

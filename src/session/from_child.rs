@@ -4,6 +4,7 @@
 //! answered with. Nothing that a child writes ends its session.
 
 use super::action::{LogLevel, MuxAction};
+use super::admission::is_request_method;
 use super::answers::Failure;
 use super::faults::{complaint, describe, shown};
 use super::levels::Level;
@@ -50,6 +51,10 @@ impl Mux {
         }
         match message.kind() {
             Kind::Request => self.child_request(message),
+            // A log line in JSON may well have a `method`. Hosts get what is a message only.
+            Kind::Notification if !message.is_jsonrpc_two() => {
+                self.note_noise("`jsonrpc` is not \"2.0\"", message.bytes());
+            }
             Kind::Notification => self.child_notification(message),
             Kind::Response => self.child_response(message),
             Kind::Invalid(reason) => self.child_invalid(message, &reason.to_string()),
@@ -178,6 +183,7 @@ impl Mux {
             "notifications/cancelled"
             | "notifications/tasks/status"
             | "notifications/elicitation/complete" => self.counters.dropped += 1,
+            _ if is_request_method(method) => self.counters.dropped += 1,
             // Known ones, declared or not, and unknown ones alike: everybody hears them.
             _ => self.broadcast(&Frame::line(message.bytes().clone())),
         }

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::admission::{Decision, Incoming};
+use super::admission::{Decision, Incoming, is_request_method};
 use super::answers::Failure;
 use super::attach::Session;
 use super::batch::BatchAnswer;
@@ -249,6 +249,7 @@ impl Mux {
             "notifications/progress"
             | "notifications/roots/list_changed"
             | "notifications/tasks/status" => self.counters.dropped += 1,
+            _ if is_request_method(method) => self.counters.dropped += 1,
             _ => self.enqueue_notification(host, message),
         }
     }

@@ -213,3 +213,50 @@ fn a_message_behind_a_progress_bar_is_recovered() {
     assert_eq!(bench.take_host(A).len(), 1);
     assert_eq!(bench.mux.snapshot(bench.now).counters.noise_lines, 1);
 }
+
+#[test]
+fn a_request_method_without_an_id_reaches_neither_side() {
+    let mut bench = Bench::serving(config(), &[A, B]);
+    for method in [
+        "tools/call",
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/unsubscribe",
+        "server/discover",
+        "sampling/createMessage",
+    ] {
+        bench.host(A, &notification(method, r#"{"name":"t","level":"debug"}"#));
+        bench.child(notification(method, r#"{"name":"t"}"#));
+    }
+    bench.expect_child(&[]);
+    bench.expect_host(A, &[]);
+    bench.expect_host(B, &[]);
+    let own = notification("initialized/x", "{}");
+    bench.host(A, &own);
+    bench.expect_child(&[&own]);
+}
+
+#[test]
+fn a_notification_with_an_id_is_refused_and_touches_no_foreign_request() {
+    let mut bench = Bench::serving(config(), &[A, B]);
+    bench.host(A, &call("1"));
+    assert!(bench.take_child()[0].contains("\"id\":5"));
+    bench.host(
+        B,
+        &request("1", "notifications/cancelled", r#"{"requestId":5}"#),
+    );
+    bench.expect_child(&[]);
+    bench.expect_error(B, "1", -32600);
+    bench.child(result("5"));
+    assert_eq!(bench.take_host(A).len(), 1);
+}
+
+#[test]
+fn json_of_a_child_that_is_no_message_is_noise_whatever_members_it_has() {
+    let mut bench = Bench::serving(config(), &[A]);
+    bench.child(r#"{"method":"GET","path":"/","status":200}"#);
+    bench.child(r#"{"jsonrpc":"1.0","method":"notifications/message","params":{}}"#);
+    bench.expect_host(A, &[]);
+    assert_eq!(bench.mux.snapshot(bench.now).counters.noise_lines, 2);
+}
