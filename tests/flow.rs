@@ -194,6 +194,36 @@ fn silent_connections_cost_nothing() {
     });
 }
 
+/// What a host has half sent is its own: whoever fills the memory with it goes, not a host that asks for little.
+#[test]
+fn half_lines_count_for_the_hosts_that_send_them() {
+    let home = Home::new();
+    home.settings("memory_limit = \"24MiB\"\n");
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    let mut modest = daemon.socket_host("fake");
+    modest.initialize();
+    let socket = daemon.server_socket("fake");
+    let half = vec![b'x'; 10 << 20];
+    let greedy: Vec<UnixStream> = (0..6)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&socket).expect("it accepts");
+            stream
+                .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"")
+                .expect("it is read");
+            // One that is cut off meanwhile has failed as it should.
+            drop(stream.write_all(&half));
+            stream
+        })
+        .collect();
+    wait_until("those that hold too much are detached", || {
+        let held = daemon.status()?["daemon"]["held_bytes"].as_u64()?;
+        (held > 10 << 20 && held <= 24 << 20).then_some(())
+    });
+    assert_eq!(modest.text("sum", json!({"a": 1})), "1");
+    drop(greedy);
+}
+
 /// A host that never reads: its handshake, then so many calls for results of eight megabytes.
 fn deaf_host(socket: &std::path::Path, calls: u64) -> UnixStream {
     let mut stream = wait_until("it accepts", || UnixStream::connect(socket).ok());

@@ -258,7 +258,7 @@ async fn read_host(
     key: HostKey,
     worker: super::worker::WorkerHandle,
 ) {
-    let mut reader = Reader::new(stream.clone(), lines, worker.transit);
+    let mut reader = Reader::new(stream.clone(), lines, worker.transit, Some(key));
     let last = loop {
         match reader.next().await {
             Ok(Some(lines)) => {

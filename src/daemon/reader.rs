@@ -13,8 +13,10 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::ids::HostKey;
 use crate::protocol::{Line, LineReader};
-use crate::session::Pool;
+
+use super::shared::Shared;
 
 /// Bytes that may be on their way from all readers of one worker into it.
 pub(crate) const TRANSIT_LIMIT_BYTES: usize = 16 << 20;
@@ -68,6 +70,8 @@ pub(crate) struct Reader<S> {
     source: Arc<S>,
     lines: LineReader,
     transit: Transit,
+    /// The host that is read from; `None` for a child.
+    host: Option<HostKey>,
     /// What the pool was told of the line that is arriving.
     counted: u64,
     ended: bool,
@@ -77,16 +81,16 @@ pub(crate) struct Reader<S> {
 #[derive(Clone, Debug)]
 pub(crate) struct Transit {
     room: Arc<Semaphore>,
-    pool: Pool,
+    shared: Arc<Shared>,
     /// `message_limit`, which may change while lines arrive.
     limit_bytes: Arc<AtomicUsize>,
 }
 
 impl Transit {
-    pub(crate) fn new(pool: Pool, limit_bytes: usize) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, limit_bytes: usize) -> Self {
         Self {
             room: Arc::new(Semaphore::new(TRANSIT_LIMIT_BYTES)),
-            pool,
+            shared,
             limit_bytes: Arc::new(AtomicUsize::new(limit_bytes)),
         }
     }
@@ -94,20 +98,35 @@ impl Transit {
     pub(crate) fn set_limit(&self, limit_bytes: usize) {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
+
+    /// Tells the pool that an arriving line holds `now` bytes, and has whoever must go for it go.
+    fn recount(&self, host: Option<HostKey>, before: u64, now: u64) {
+        let largest = self.shared.pool.recount_arriving(host, before, now);
+        if let Some(largest) = largest {
+            self.shared.evict(largest);
+        }
+    }
 }
 
 impl<S> Drop for Reader<S> {
     fn drop(&mut self) {
-        self.transit.pool.recount_unowned(self.counted, 0);
+        self.transit.recount(self.host, self.counted, 0);
     }
 }
 
 impl<S: Source> Reader<S> {
-    pub(crate) fn new(source: Arc<S>, lines: LineReader, transit: Transit) -> Self {
+    /// A reader of what `host` sends, or, without one, a child.
+    pub(crate) fn new(
+        source: Arc<S>,
+        lines: LineReader,
+        transit: Transit,
+        host: Option<HostKey>,
+    ) -> Self {
         Self {
             source,
             lines,
             transit,
+            host,
             counted: 0,
             ended: false,
         }
@@ -143,7 +162,7 @@ impl<S: Source> Reader<S> {
             held => held as u64,
         };
         if held != self.counted {
-            self.transit.pool.recount_unowned(self.counted, held);
+            self.transit.recount(self.host, self.counted, held);
             self.counted = held;
         }
     }

@@ -70,7 +70,8 @@ impl Shared {
             .try_send(registry::Event::Evict(host))
             .is_err()
         {
-            // The registry is behind; the pool names the host again with the next message.
+            // The registry is behind; the pool names a host again with the next bytes.
+            self.pool.put_off(host);
             tracing::debug!(%host, "eviction put off");
         }
     }

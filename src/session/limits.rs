@@ -74,34 +74,48 @@ impl Pool {
         self.ledger().by_host.get(&host).copied().unwrap_or(0)
     }
 
-    /// Counts bytes that belong to no host, such as the half line of a child: `before` was counted
-    /// for it so far, `now` is held now.
-    pub fn recount_unowned(&self, before: u64, now: u64) {
+    /// Counts the line that is arriving from a host, or from a child (`None`): `before` was counted
+    /// for it so far, `now` is held now. If the pool is full by that: the host that has to go.
+    #[must_use]
+    pub fn recount_arriving(
+        &self,
+        owner: Option<HostKey>,
+        before: u64,
+        now: u64,
+    ) -> Option<HostKey> {
         let mut ledger = self.ledger();
-        ledger.unowned_bytes = (ledger.unowned_bytes + now).saturating_sub(before);
+        match owner {
+            Some(host) => {
+                ledger.give_back(host, before);
+                ledger.take(host, now);
+            }
+            None => {
+                ledger.unowned_bytes = (ledger.unowned_bytes + now).saturating_sub(before);
+            }
+        }
+        if now > before {
+            ledger.largest_if_full()
+        } else {
+            None
+        }
+    }
+
+    /// A host that was named as the one to go stays for now; it will be named again.
+    pub fn put_off(&self, host: HostKey) {
+        self.ledger().leaving.remove(&host);
     }
 
     /// Charges `host` with `bytes`. If the pool is full now: the host that has to go.
     #[must_use]
     pub(super) fn take(&self, host: HostKey, bytes: u64) -> Option<HostKey> {
         let mut ledger = self.ledger();
-        ledger.used_bytes += bytes;
-        *ledger.by_host.entry(host).or_default() += bytes;
+        ledger.take(host, bytes);
         ledger.largest_if_full()
     }
 
     /// Takes `bytes` off the charge of `host`.
     pub(super) fn give_back(&self, host: HostKey, bytes: u64) {
-        let mut ledger = self.ledger();
-        let Some(held) = ledger.by_host.get_mut(&host) else {
-            return;
-        };
-        let returned = bytes.min(*held);
-        *held -= returned;
-        if *held == 0 {
-            ledger.by_host.remove(&host);
-        }
-        ledger.used_bytes -= returned;
+        self.ledger().give_back(host, bytes);
     }
 
     /// Gives back all that `host` holds.
@@ -119,6 +133,25 @@ impl Pool {
 }
 
 impl Ledger {
+    fn take(&mut self, host: HostKey, bytes: u64) {
+        if bytes > 0 {
+            self.used_bytes += bytes;
+            *self.by_host.entry(host).or_default() += bytes;
+        }
+    }
+
+    fn give_back(&mut self, host: HostKey, bytes: u64) {
+        let Some(held) = self.by_host.get_mut(&host) else {
+            return;
+        };
+        let returned = bytes.min(*held);
+        *held -= returned;
+        if *held == 0 {
+            self.by_host.remove(&host);
+        }
+        self.used_bytes -= returned;
+    }
+
     fn largest_if_full(&mut self) -> Option<HostKey> {
         let leaving: u64 = self
             .leaving
@@ -171,10 +204,40 @@ mod tests {
     #[test]
     fn bytes_without_an_owner_count_too() {
         let pool = Pool::new(100);
-        pool.recount_unowned(0, 90);
+        assert_eq!(pool.recount_arriving(None, 0, 90), None);
         assert_eq!(pool.take(A, 11), Some(A));
-        pool.recount_unowned(90, 0);
+        assert_eq!(pool.recount_arriving(None, 90, 0), None);
         assert_eq!(pool.used_bytes(), 11);
+    }
+
+    #[test]
+    fn a_line_that_arrives_is_charged_to_the_host_that_sends_it() {
+        let pool = Pool::new(100);
+        assert_eq!(pool.recount_arriving(Some(A), 0, 60), None);
+        assert_eq!(pool.recount_arriving(Some(A), 60, 90), None);
+        assert_eq!(pool.held_by(A), 90);
+        assert_eq!(pool.take(B, 20), Some(A), "not the one that holds little");
+        pool.close(A);
+        assert_eq!(pool.recount_arriving(Some(A), 90, 0), None);
+        assert_eq!(pool.used_bytes(), 20);
+    }
+
+    #[test]
+    fn a_line_that_arrives_may_fill_the_pool_by_itself() {
+        let pool = Pool::new(100);
+        assert_eq!(pool.take(B, 20), None);
+        assert_eq!(pool.recount_arriving(Some(A), 0, 90), Some(A));
+        pool.close(A);
+        assert_eq!(pool.recount_arriving(None, 0, 90), Some(B));
+    }
+
+    #[test]
+    fn a_host_whose_going_was_put_off_is_named_again() {
+        let pool = Pool::new(100);
+        assert_eq!(pool.take(A, 101), Some(A));
+        assert_eq!(pool.take(A, 1), None, "it is on its way");
+        pool.put_off(A);
+        assert_eq!(pool.take(A, 1), Some(A));
     }
 
     #[test]

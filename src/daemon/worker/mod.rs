@@ -92,7 +92,7 @@ impl Worker {
         let (publisher, published) = watch::channel(Arc::default());
         let handle = WorkerHandle {
             inbox: sender,
-            transit: Transit::new(shared.pool.clone(), setting.policy().message_limit_bytes),
+            transit: Transit::new(shared.clone(), setting.policy().message_limit_bytes),
             published,
         };
         let policy = setting.policy();

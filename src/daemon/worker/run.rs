@@ -204,6 +204,7 @@ impl Worker {
                     Arc::new(stdout),
                     lines,
                     self.handle.transit.clone(),
+                    None,
                 ));
                 let sink = stderr::Sink {
                     instance: self.instance.clone(),
