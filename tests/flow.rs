@@ -1,6 +1,6 @@
 //! Flow control: nobody who is slow delays anybody else, and everything that is held has a limit.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -66,6 +66,12 @@ fn a_host_that_holds_too_much_is_cut() {
     }
     wait_until("the deaf host is cut", || {
         (daemon.server_status("fake")["requests"]["hosts"] == 1).then_some(())
+    });
+    // It need not read to learn of it, and costs no descriptor if it never does.
+    deaf.set_nonblocking(true).expect("it is a socket");
+    wait_until("its connection has ended", || {
+        let error = (&deaf).write_all(b"\n").err()?;
+        (error.kind() == ErrorKind::BrokenPipe).then_some(())
     });
     assert!(
         daemon.memory_bytes() < 400 << 20,

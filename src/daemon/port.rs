@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
+use tokio::task::AbortHandle;
 
 use crate::protocol::Frame;
 
@@ -54,7 +55,17 @@ pub(crate) enum Flushed {
 pub(crate) struct Port<S> {
     sink: Arc<S>,
     current: Option<Frame>,
-    waiting: bool,
+    /// Waits until the sink takes more. It holds the sink too, so it must end with the port: a peer
+    /// that never reads would never see the descriptor closed.
+    waiter: Option<AbortHandle>,
+}
+
+impl<S> Drop for Port<S> {
+    fn drop(&mut self) {
+        if let Some(waiter) = &self.waiter {
+            waiter.abort();
+        }
+    }
 }
 
 impl<S: Sink> Port<S> {
@@ -62,7 +73,7 @@ impl<S: Sink> Port<S> {
         Self {
             sink,
             current: None,
-            waiting: false,
+            waiter: None,
         }
     }
 
@@ -108,18 +119,19 @@ impl<S: Sink> Port<S> {
 
     /// Calls `tell` once the sink takes more; asks only once until [`Port::woken`].
     pub(crate) fn wait(&mut self, tell: impl Future<Output = ()> + Send + 'static) {
-        if std::mem::replace(&mut self.waiting, true) {
+        if self.waiter.is_some() {
             return;
         }
         let sink = self.sink.clone();
-        tokio::spawn(async move {
+        let waiter = tokio::spawn(async move {
             // An error shows again at the next write, which is where it is dealt with.
             drop(sink.writable().await);
             tell.await;
         });
+        self.waiter = Some(waiter.abort_handle());
     }
 
     pub(crate) fn woken(&mut self) {
-        self.waiting = false;
+        self.waiter = None;
     }
 }
