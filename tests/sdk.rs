@@ -268,6 +268,8 @@ fn two_sdk_hosts_share_one_child() {
         "fake",
         &["initialize", "calls", "cancel", "level", "subscribe"],
     );
+    // Where no SDK is installed nobody has waited for it yet.
+    daemon.wait_for_state("fake", "running");
     let record = daemon.record("fake");
     let ids = |messages: Vec<Value>, pointer: &str| -> BTreeSet<String> {
         let found = messages.iter().filter_map(|one| one.pointer(pointer));
