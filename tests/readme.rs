@@ -85,6 +85,7 @@ fn the_reference_is_complete() {
         "restart",
         "start_timeout",
         "drain_timeout",
+        "reload_drain_timeout",
         "stop_timeout",
         "stop_command",
         "request_timeout",

@@ -117,6 +117,7 @@ fn live_value(spec: &ServerSpec, key: &str) -> Option<String> {
         },
         "start_timeout" => render_duration(policy.start_timeout),
         "drain_timeout" => render_duration(policy.drain_timeout),
+        "reload_drain_timeout" => render_duration(policy.reload_drain_timeout),
         "stop_timeout" => render_duration(policy.stop_timeout),
         "request_timeout" => or_none(policy.request_timeout.map(render_duration)),
         "stable_after" => render_duration(policy.stable_after),
@@ -165,6 +166,7 @@ fn content_keys(old: &ServerSpec, new: &ServerSpec) -> Vec<String> {
 fn policy_keys(old: &Policy, new: &Policy) -> Vec<String> {
     let mut keys = differing!(old, new, Policy {
         restart => "restart", start_timeout => "start_timeout", drain_timeout => "drain_timeout",
+        reload_drain_timeout => "reload_drain_timeout",
         stop_timeout => "stop_timeout", stop_command => "stop_command",
         request_timeout => "request_timeout", max_calls => "max_calls",
         stable_after => "stable_after", start_limit => "start_limit",
@@ -279,6 +281,7 @@ mod tests {
             ("restart = \"no\"", "restart"),
             ("start_timeout = \"1s\"", "start_timeout"),
             ("drain_timeout = \"1s\"", "drain_timeout"),
+            ("reload_drain_timeout = \"1s\"", "reload_drain_timeout"),
             ("stop_timeout = \"1s\"", "stop_timeout"),
             ("stop_command = [\"s\"]", "stop_command"),
             ("request_timeout = \"1s\"", "request_timeout"),

@@ -27,6 +27,7 @@ pub struct Draft {
     pub(super) restart: Option<Restart>,
     pub(super) start_timeout: Option<Duration>,
     pub(super) drain_timeout: Option<Duration>,
+    pub(super) reload_drain_timeout: Option<Duration>,
     pub(super) stop_timeout: Option<Duration>,
     pub(super) stop_command: Option<Vec<String>>,
     pub(super) request_timeout: Option<Duration>,
@@ -58,6 +59,7 @@ impl Draft {
             restart,
             start_timeout,
             drain_timeout,
+            reload_drain_timeout,
             stop_timeout,
             stop_command,
             request_timeout,
@@ -99,6 +101,9 @@ impl Draft {
                 restart: self.restart.unwrap_or(usual.restart),
                 start_timeout: self.start_timeout.unwrap_or(usual.start_timeout),
                 drain_timeout: self.drain_timeout.unwrap_or(usual.drain_timeout),
+                reload_drain_timeout: self
+                    .reload_drain_timeout
+                    .unwrap_or(usual.reload_drain_timeout),
                 stop_timeout: self.stop_timeout.unwrap_or(usual.stop_timeout),
                 stop_command: self.stop_command,
                 request_timeout: self.request_timeout,

@@ -20,7 +20,7 @@ use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 22] = [
+pub(super) const SERVER_KEYS: [&str; 23] = [
     "command",
     "args",
     "cwd",
@@ -35,6 +35,7 @@ pub(super) const SERVER_KEYS: [&str; 22] = [
     "restart",
     "start_timeout",
     "drain_timeout",
+    "reload_drain_timeout",
     "stop_timeout",
     "stop_command",
     "request_timeout",
@@ -46,13 +47,12 @@ pub(super) const SERVER_KEYS: [&str; 22] = [
 ];
 
 /// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 9] = [
+const LATER_KEYS: [&str; 8] = [
     "start",
     "idle_stop",
     "sharing",
     "interactive",
     "protocol",
-    "reload_drain_timeout",
     "watchdog",
     "allow_mcpd",
     "limits",
@@ -179,6 +179,9 @@ impl KeyReader<'_> {
             "restart" => draft.restart = self.restart(key, value),
             "start_timeout" => draft.start_timeout = reader.waiting_time(key, value),
             "drain_timeout" => draft.drain_timeout = reader.duration(key, value),
+            "reload_drain_timeout" => {
+                draft.reload_drain_timeout = reader.duration(key, value);
+            }
             "stop_timeout" => draft.stop_timeout = reader.duration(key, value),
             "stop_command" => draft.stop_command = reader.command_words(key, value),
             "request_timeout" => draft.request_timeout = reader.waiting_time(key, value),

@@ -267,6 +267,7 @@ mod tests {
             "restart = \"on-failure\"\n",
             "start_timeout = \"2m\"\n",
             "drain_timeout = \"0s\"\n",
+            "reload_drain_timeout = \"1m\"\n",
             "stop_timeout = \"500ms\"\n",
             "stop_command = [\"docker\", \"stop\", \"x\"]\n",
             "request_timeout = \"1m30s\"\n",
@@ -318,6 +319,7 @@ mod tests {
                 restart: Restart::OnFailure,
                 start_timeout: Duration::from_secs(120),
                 drain_timeout: Duration::ZERO,
+                reload_drain_timeout: Duration::from_secs(60),
                 stop_timeout: Duration::from_millis(500),
                 stop_command: Some(["docker", "stop", "x"].map(str::to_owned).to_vec()),
                 request_timeout: Some(Duration::from_secs(90)),
@@ -343,10 +345,14 @@ mod tests {
         let seconds = [
             policy.start_timeout,
             policy.drain_timeout,
+            policy.reload_drain_timeout,
             policy.stop_timeout,
             policy.stable_after,
         ];
-        assert_eq!(seconds.map(|duration| duration.as_secs()), [90, 2, 5, 60]);
+        assert_eq!(
+            seconds.map(|duration| duration.as_secs()),
+            [90, 2, 30, 5, 60]
+        );
         assert_eq!((policy.request_timeout, policy.max_calls), (None, None));
         assert_eq!(
             (policy.message_limit_bytes, policy.tools.clone()),
@@ -925,7 +931,6 @@ mod tests {
             "sharing = \"per-host\"\n",
             "interactive = true\n",
             "protocol = \"modern\"\n",
-            "reload_drain_timeout = \"30s\"\n",
             "watchdog = \"1m\"\n",
             "allow_mcpd = true\n",
             "[env]\n",
@@ -954,25 +959,21 @@ mod tests {
           |
         6 | protocol = "modern"
           | ^^^^^^^^
-        /c/servers.d/x.toml:7:1: error: `reload_drain_timeout` is not available in this version of mcpd
+        /c/servers.d/x.toml:7:1: error: `watchdog` is not available in this version of mcpd
           |
-        7 | reload_drain_timeout = "30s"
-          | ^^^^^^^^^^^^^^^^^^^^
-        /c/servers.d/x.toml:8:1: error: `watchdog` is not available in this version of mcpd
-          |
-        8 | watchdog = "1m"
+        7 | watchdog = "1m"
           | ^^^^^^^^
-        /c/servers.d/x.toml:9:1: error: `allow_mcpd` is not available in this version of mcpd
+        /c/servers.d/x.toml:8:1: error: `allow_mcpd` is not available in this version of mcpd
           |
-        9 | allow_mcpd = true
+        8 | allow_mcpd = true
           | ^^^^^^^^^^
-        /c/servers.d/x.toml:11:7: error: `credential` of `env.T` is not available in this version of mcpd
+        /c/servers.d/x.toml:10:7: error: `credential` of `env.T` is not available in this version of mcpd
            |
-        11 | T =‹…›
+        10 | T =‹…›
            |    ^^^
-        /c/servers.d/x.toml:12:2: error: `limits` is not available in this version of mcpd
+        /c/servers.d/x.toml:11:2: error: `limits` is not available in this version of mcpd
            |
-        12 | [limits]
+        11 | [limits]
            |  ^^^^^^
         "##);
     }

@@ -162,6 +162,8 @@ pub struct Policy {
     pub start_timeout: Duration,
     /// How long open calls may go on once a stop has begun.
     pub drain_timeout: Duration,
+    /// The same where an edit is the reason.
+    pub reload_drain_timeout: Duration,
     /// For each of the steps stdin and TERM.
     pub stop_timeout: Duration,
     /// Program and arguments as they were written; see [`super::resolve::command_line`].
@@ -184,6 +186,7 @@ impl Default for Policy {
             restart: Restart::Always,
             start_timeout: Duration::from_secs(90),
             drain_timeout: Duration::from_secs(2),
+            reload_drain_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
             stop_command: None,
             request_timeout: None,

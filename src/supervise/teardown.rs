@@ -17,8 +17,6 @@ use crate::time::Moment;
 pub const VERIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a launcher that owes an answer is waited for once the run is to end.
 pub const SPAWN_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an edit waits for open calls.
-pub const RELOAD_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first wait before survivors are looked for again; doubles up to [`LONGEST_LOOK`].
 pub const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// The longest such wait.
@@ -76,7 +74,7 @@ impl Limits {
     pub fn of(policy: &Policy, purpose: Purpose) -> Self {
         Self {
             drain: match purpose {
-                Purpose::Reload => RELOAD_DRAIN_TIMEOUT.max(policy.drain_timeout),
+                Purpose::Reload => policy.reload_drain_timeout,
                 Purpose::Failure => Duration::ZERO,
                 Purpose::Stop | Purpose::Restart | Purpose::Shutdown => policy.drain_timeout,
             },

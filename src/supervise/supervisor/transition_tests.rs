@@ -4,7 +4,7 @@ use super::*;
 use crate::config::spec::Restart;
 use crate::supervise::failure::Stage;
 use crate::supervise::state::{CancelReason, ExitStatus, KEPT_RUNS, StopSignal};
-use crate::supervise::teardown::{RELOAD_DRAIN_TIMEOUT, SPAWN_ANSWER_TIMEOUT, VERIFY_TIMEOUT};
+use crate::supervise::teardown::{SPAWN_ANSWER_TIMEOUT, VERIFY_TIMEOUT};
 
 const ONE: Generation = Generation(1);
 const TWO: Generation = Generation(2);
@@ -692,7 +692,7 @@ fn an_edit_waits_longer_for_calls_and_stays_running() {
     play.tell(edit(false)).check(Substate::Ready);
     assert_eq!(play.deeds(), []);
     play.tell(edit(true)).check(Substate::DrainingForReload);
-    play.pass(RELOAD_DRAIN_TIMEOUT - seconds(1));
+    play.pass(Policy::default().reload_drain_timeout - seconds(1));
     play.check(Substate::DrainingForReload);
     play.stop(Mode::Polite).pass(seconds(2));
     play.check(Substate::StopStdin);
