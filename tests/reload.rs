@@ -12,7 +12,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::common::{Home, QUICK, Stopwatch, TestDaemon, let_pass, quoted, say, wait_until};
+use crate::common::{
+    Home, QUICK, Stopwatch, TestDaemon, error_code, let_pass, quoted, say, wait_until,
+};
 
 /// So long a test waits to see that nothing happens: longer than any doubt about a single file lasts.
 const NOTHING_FOR: Duration = Duration::from_millis(1_800);
@@ -475,29 +477,64 @@ fn a_live_key_keeps_the_child() {
     assert_eq!(daemon.server_pid("a"), pid);
 }
 
-/// A restart by an edit lets open calls end, and the report tells how many.
+/// A restart by an edit lets open calls end, up to a limit of its own, and the report tells how many.
 #[test]
-fn a_report_tells_what_was_drained() {
+fn a_restart_by_an_edit_waits_for_open_calls() {
     let home = Home::new();
-    home.server("a", &home.fake_toml("a", &[], "drain_timeout = \"20s\"\n"));
+    home.fake("a", &[]);
     let daemon = home.start();
     let mut host = daemon.socket_host("a");
     host.initialize();
-    let calls: Vec<u64> = (0..2)
-        .map(|_| host.start_call("sleep", json!({"ms": 1_500, "text": "whole"})))
-        .collect();
-    daemon.record("a").wait_for("tools/call", 2);
-    let report = daemon.reload_after(|| {
-        let text = daemon.fake_toml("a", &["--page", "2"], "drain_timeout = \"20s\"\n");
-        daemon.server("a", &text);
-    });
-    let report = report.expect_code(0).stdout;
+    let mut edit = |number: usize, toml: &str, ms: u64| {
+        let before = daemon.record("a").with_method("tools/call").len();
+        let calls: Vec<u64> = (0..2)
+            .map(|_| host.start_call("sleep", json!({"ms": ms, "text": "whole"})))
+            .collect();
+        daemon.record("a").wait_for("tools/call", before + 2);
+        let report = daemon.reload_after(|| {
+            let toml = format!("{QUICK}{toml}");
+            let text = daemon.fake_toml("a", &["--page", &number.to_string()], &toml);
+            daemon.server("a", &text);
+        });
+        let answers: Vec<Value> = calls.into_iter().map(|call| host.answer(call)).collect();
+        (report.expect_code(0).stdout, answers)
+    };
+    // By default 30 s, whatever `drain_timeout` says.
+    let (report, answers) = edit(2, "", 1_500);
     assert!(
         report.contains("args changed (drained 2 requests)"),
         "{report}"
     );
-    for call in calls {
-        assert_eq!(host.answer(call)["result"]["content"][0]["text"], "whole");
+    for answer in answers {
+        assert_eq!(answer["result"]["content"][0]["text"], "whole");
+    }
+    let (report, answers) = edit(3, "reload_drain_timeout = \"300ms\"\n", 60_000);
+    assert!(
+        report.contains("(2 requests were open, not all were drained)"),
+        "{report}"
+    );
+    for answer in answers {
+        assert_eq!(error_code(&answer), -31005, "{answer}");
+    }
+}
+
+/// Whoever asks for a server right after its file was written need not wait until that is noticed.
+#[test]
+fn a_server_that_was_just_added_can_be_used() {
+    let daemon = start(Home::new(), &["a"]);
+    for number in 0..5 {
+        let name = format!("new-{number}");
+        daemon.server(&name, &version(&daemon, &name, 1));
+        match number % 2 {
+            0 => {
+                daemon.mcpd(&["start", &name]).expect_code(0);
+            }
+            _ => {
+                let mut host = daemon.connect_host(&name);
+                host.initialize();
+                assert_eq!(host.text("sum", json!({"a": 1})), "1");
+            }
+        }
     }
 }
 

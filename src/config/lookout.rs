@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_millis(250);
 
 /// So long a new file is given to be closed by whoever writes it. A file may also be put into its
 /// place with its contents (link(2)), of which no close is ever heard.
-const OPEN_QUIET: Duration = Duration::from_secs(1);
+const OPEN_QUIET: Duration = Duration::from_millis(700);
 
 /// Later than so long after the first hint nobody looks, whatever still happens.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -113,6 +113,11 @@ impl Lookout {
         is_due
     }
 
+    /// Whether something has happened that nobody has looked at yet.
+    pub fn has_hints(&self) -> bool {
+        self.hints.is_some()
+    }
+
     /// Somebody looks anyway.
     pub fn begin_look(&mut self) {
         self.hints = None;
@@ -201,18 +206,18 @@ mod tests {
         check(
             &[
                 (100, Hint::Opened(file("a"))),
-                (900, Hint::Closed(file("a"))),
+                (750, Hint::Closed(file("a"))),
             ],
-            &[1_150],
+            &[1_000],
         );
-        check(&[(100, Hint::Opened(file("a")))], &[1_100]);
+        check(&[(100, Hint::Opened(file("a")))], &[800]);
         let both = [
             (100, Hint::Opened(file("a"))),
             (200, Hint::Opened(file("b"))),
             (300, Hint::Closed(file("a"))),
-            (1_200, Hint::Closed(file("b"))),
+            (950, Hint::Closed(file("b"))),
         ];
-        check(&both, &[1_450]);
+        check(&both, &[1_200]);
     }
 
     #[test]

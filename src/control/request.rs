@@ -80,6 +80,18 @@ struct ReloadParams {
 }
 
 impl Request {
+    /// The servers that it is about, as far as it names any.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Status(targets) | Self::Start(targets) | Self::ResetFailed(targets) => {
+                &targets.names
+            }
+            Self::Stop(stop) | Self::Restart(stop) => &stop.names,
+            Self::Attach(attach) => std::slice::from_ref(&attach.server),
+            Self::Hello | Self::Shutdown { .. } | Self::Reload { .. } => &[],
+        }
+    }
+
     /// The method's name on the wire.
     pub fn method(&self) -> &'static str {
         match self {

@@ -181,8 +181,12 @@ impl Registry {
             self.last_use = clock::now();
         }
         match event {
-            Event::Request { request, answer } => self.request(request, answer).await,
+            Event::Request { request, answer } => {
+                self.look_before(request.names()).await;
+                self.request(request, answer).await;
+            }
             Event::Attach { server, answer } => {
+                self.look_before(std::slice::from_ref(&server)).await;
                 let attachment = self.attach(&server);
                 // A host that left meanwhile returns its ticket by the drop.
                 drop(answer.send(attachment));

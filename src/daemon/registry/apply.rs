@@ -108,6 +108,19 @@ impl Registry {
         }
     }
 
+    /// Looks at once where somebody asks for a server that is not known, and may just have been
+    /// added.
+    pub(super) async fn look_before(&mut self, names: &[String]) {
+        let is_known = |name: &String| {
+            let slot = self.slots.get(name.as_str());
+            slot.is_some_and(|slot| !slot.setting.is_absent())
+        };
+        if self.ending.is_none() && !names.iter().all(is_known) && self.watching.has_news() {
+            self.watching.begin_look();
+            self.look().await;
+        }
+    }
+
     /// Reads all files and applies what changed; with `wait` the answer comes when every stop and
     /// start that follows has ended.
     pub(super) async fn reload(&mut self, answer: Option<Answer>, wait: bool) {

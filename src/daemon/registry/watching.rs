@@ -38,6 +38,19 @@ impl Watching {
             heard = hear(self.watcher.as_ref()) => heard,
             () = clock::sleep_until(deadline) => Ok(Vec::new()),
         };
+        self.handle(heard);
+        self.lookout.handle_timeout(clock::now())
+    }
+
+    /// Whether something has happened that nobody has looked at yet.
+    pub(super) fn has_news(&mut self) -> bool {
+        if let Some((watcher, _)) = &self.watcher {
+            self.handle(watcher.read().map(|heard| heard.hints));
+        }
+        self.lookout.has_hints()
+    }
+
+    fn handle(&mut self, heard: io::Result<Vec<Hint>>) {
         let now = clock::now();
         match heard {
             Ok(hints) => {
@@ -51,7 +64,6 @@ impl Watching {
                 self.lookout.handle_hint(Hint::Changed, now);
             }
         }
-        self.lookout.handle_timeout(now)
     }
 
     /// Somebody asked for a look.
