@@ -129,6 +129,8 @@ impl TestDaemon {
     /// `mcpd reload --wait` after `edit`, which the daemon notices in no other way: it stands still until it
     /// is asked.
     pub(crate) fn reload_after(&self, edit: impl FnOnce()) -> Outcome {
+        // Nothing that happened before is left to be looked at.
+        self.home.mcpd(&["reload"]);
         self.signal(Signal::SIGSTOP);
         edit();
         let mut command = self.home.command(&["reload", "--wait"]);

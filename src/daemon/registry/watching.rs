@@ -66,8 +66,9 @@ impl Watching {
         }
     }
 
-    /// Somebody asked for a look.
+    /// Somebody asked for a look, which sees all that has happened until now.
     pub(super) fn begin_look(&mut self) {
+        self.has_news();
         self.lookout.begin_look();
     }
 
