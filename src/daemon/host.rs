@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::UnixStream;
@@ -16,7 +17,8 @@ use crate::control::{
     decode_request, encode_reply,
 };
 use crate::ids::HostKey;
-use crate::protocol::LineReader;
+use crate::protocol::write::error_response;
+use crate::protocol::{ErrorCode, Kind, Line, LineReader};
 use crate::session::HostInfo;
 
 use super::hangup::hung_up;
@@ -28,6 +30,9 @@ use super::worker::{Arrival, Event};
 
 /// Lines that one read of a control connection may hold back before it is served.
 type Reply = Result<serde_json::Value, ControlError>;
+
+/// How long a host that cannot be attached has to ask for something.
+const REFUSAL_WAIT: Duration = Duration::from_secs(10);
 
 /// Serves one connection on `mcpd.sock`.
 pub(crate) async fn serve_control(stream: UnixStream, shared: Arc<Shared>) {
@@ -64,12 +69,41 @@ pub(crate) async fn serve_raw(stream: UnixStream, server: Arc<str>, shared: Arc<
         client: "socket".to_owned(),
         directory: None,
     };
-    let lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
     match ask_attach(&shared, &attach).await {
         Ok(attachment) => {
+            let lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
             serve_host(Arc::new(stream), lines, attach, attachment, peer, &shared).await;
         }
-        Err(refusal) => tracing::warn!(server = &*server, "refused: {}", refusal.message),
+        Err(refusal) => {
+            tracing::warn!(server = &*server, "refused: {}", refusal.message);
+            let told = refuse_host(&stream, &refusal);
+            if tokio::time::timeout(REFUSAL_WAIT, told).await.is_err() {
+                tracing::debug!(server = &*server, "the refused host asked nothing");
+            }
+        }
+    }
+}
+
+/// Answers the first request of a host that cannot be attached; closing it without a word would
+/// leave it with nothing to show.
+async fn refuse_host(stream: &UnixStream, refusal: &ControlError) -> io::Result<()> {
+    let mut lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
+    loop {
+        stream.readable().await?;
+        match stream.try_read_buf(lines.spare()) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        while let Some(line) = lines.poll() {
+            if let Line::Message(message) = line
+                && message.kind() == Kind::Request
+            {
+                let code = ErrorCode(refusal.kind.code());
+                let answer = error_response(message.id(), None, code, &refusal.message, None);
+                return write_all(stream, &answer.to_vec()).await;
+            }
+        }
     }
 }
 
@@ -170,7 +204,10 @@ async fn write_reply(
 ) -> io::Result<()> {
     let greeting = first.then(Greeting::of_this_build);
     let line = encode_reply(id, reply.as_ref(), greeting.as_ref())?;
-    let mut left = &line[..];
+    write_all(stream, &line).await
+}
+
+async fn write_all(stream: &UnixStream, mut left: &[u8]) -> io::Result<()> {
     while !left.is_empty() {
         stream.writable().await?;
         match stream.try_write(left) {
@@ -290,11 +327,30 @@ async fn read_host(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     #[test]
     fn only_our_own_user_is_admitted() {
         let peer = |uid| Peer { uid, pid: None };
         assert!(admit(peer(our_uid())).is_ok());
         assert!(admit(peer(our_uid() + 1)).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_host_that_cannot_be_attached_is_told_so_with_its_id() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let refusal = ControlError::new(ErrorKind::Overloaded, "4096 hosts are attached already");
+        let line = b"\n{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"initialize\"}\n";
+        theirs.write_all(line).await.unwrap();
+        refuse_host(&ours, &refusal).await.unwrap();
+        drop(ours);
+        let mut answers = BufReader::new(theirs).lines();
+        let answer = answers.next_line().await.unwrap().unwrap();
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&"a".into(), &(-31002).into())
+        );
+        assert!(answers.next_line().await.unwrap().is_none(), "and no more");
     }
 }
