@@ -45,6 +45,7 @@ const SHELL_FILES: &[(&str, &str)] = &[
     ),
     ("config/hash_key", "reads or makes the user's hashing key"),
     ("config/load", "reads the files of the configuration"),
+    ("config/presence", "looks for the files that a server names"),
     ("config/regular_file", "opens what must be a regular file"),
     (
         "config/sources",

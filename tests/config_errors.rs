@@ -52,6 +52,69 @@ fn a_fifo_blocks_nothing() {
     daemon.wait_for_state("a", "running");
 }
 
+/// What a file takes from elsewhere and is not there is told with its place, all of it at once.
+#[test]
+fn missing_sources_have_their_place() {
+    let home = Home::new();
+    home.server(
+        "a",
+        "command = \"sh\"\nenv_file = \"none.env\"\npass_env = [\"PATH\", \"NOT_THERE\"]\n\
+         [env]\nKEY = { file = \"none.key\" }\n",
+    );
+    let found = home.mcpd(&["check"]).expect_code(78).stdout;
+    for place in [
+        "a.toml:2:12: error",
+        "a.toml:3:21: error",
+        "a.toml:5:16: error",
+    ] {
+        assert!(found.contains(place), "{place}: {found}");
+    }
+    assert!(found.contains("`mcpd daemon`"), "{found}");
+}
+
+/// `check` warns of what will not be there for the daemon, and of what everybody will see.
+#[test]
+fn check_warns_of_what_is_missing() {
+    let home = Home::new();
+    home.server(
+        "a",
+        "command = \"npx-nowhere\"\nargs = [\"--token\", \"${TOKEN}\"]\ncwd = \"/nowhere\"\n\
+         pass_env = [\"GITHUB_USER\"]\n[env]\nTOKEN = { command = [\"pass-nowhere\"] }\n",
+    );
+    home.settings("path = \"/opt/bin:/usr/bin\"\n");
+    let mut command = home.command(&["check"]);
+    command.env("GITHUB_USER", "ada");
+    let found = home.run(&mut command).expect_code(0).stdout;
+    for part in [
+        "a.toml:1:11: warning: the program of `command` is not on PATH",
+        "searched /opt/bin:/usr/bin",
+        "a.toml:2:20: warning: `args[1]` shows the value of `TOKEN`",
+        "a.toml:3:7: warning: `cwd` /nowhere is no folder",
+        "a.toml:4:13: warning: only a daemon that was started with `GITHUB_USER` has it",
+        "warning: the program of `env.TOKEN.command[0]` is not on PATH",
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+}
+
+/// A server may be named instead of its file; a folder that is missing is said.
+#[test]
+fn check_takes_names() {
+    let home = Home::new();
+    home.server("a", "comand = \"x\"\n");
+    for name in ["a", "a.toml"] {
+        let found = home.mcpd(&["check", name]).expect_code(78).stdout;
+        assert!(found.contains("a.toml:1:1: error: unknown key"), "{found}");
+    }
+    home.mcpd(&["check", "nobody"]).expect_code(78);
+    fs::remove_dir_all(home.path("config/mcpd/servers.d")).expect("the folder goes");
+    let found = home.mcpd(&["check"]).expect_code(0).stdout;
+    assert!(
+        found.contains("servers.d: warning: there is no such folder"),
+        "{found}"
+    );
+}
+
 /// C121: one broken file of four: three run and can be managed, the fourth is listed with its error.
 #[test]
 fn one_bad_file_spoils_nothing() {

@@ -9,9 +9,11 @@ use super::Context;
 use super::error::{CliError, Verdict};
 use super::output::{Style, Tone};
 use super::places::Places;
-use crate::config::diagnostics::Diagnostic;
-use crate::config::environment::Base;
+use crate::config::diagnostics::{Code, Diagnostic, Severity};
+use crate::config::environment::{Base, Environment};
 use crate::config::load::{LoadRequest, load, load_daemon_file, load_server_file};
+use crate::config::presence::missing_files;
+use crate::config::watch_set::FolderSight;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -19,9 +21,10 @@ Variables are looked for in the environment of this command; the daemon has its 
 
 Example:
   mcpd check
+  mcpd check calculator
   mcpd check servers.d/calculator.toml")]
 pub(crate) struct Arguments {
-    /// Files of servers to check instead of the whole configuration
+    /// Files of servers, or their names, to check instead of the whole configuration
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON instead of text
@@ -39,7 +42,7 @@ struct Findings {
 
 pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
     let places = context.places()?;
-    let base = Base::new(context.environment.clone(), places.user.clone(), None);
+    let base = daemon_base(&places, context.environment.clone());
     let findings = match arguments.files.as_slice() {
         [] => check_all(&places, &base),
         files => check_files(files, &places, &base)?,
@@ -60,6 +63,19 @@ pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdi
     })
 }
 
+/// What the daemon would build on, as far as it is known here: its PATH only if `mcpd.toml` has it.
+fn daemon_base(places: &Places, environment: Environment) -> Base {
+    let base = Base::new(environment.clone(), places.user.clone(), None);
+    // What is wrong with the file is told by the check itself.
+    let file = load_daemon_file(places.paths.config_dir(), &base)
+        .ok()
+        .flatten();
+    match file.and_then(|file| file.config.path) {
+        Some(path) => Base::new(environment, places.user.clone(), Some(path.into())),
+        None => base,
+    }
+}
+
 fn check_all(places: &Places, base: &Base) -> Findings {
     let loaded = load(LoadRequest {
         config_dir: places.paths.config_dir(),
@@ -69,6 +85,20 @@ fn check_all(places: &Places, base: &Base) -> Findings {
     });
     let mut diagnostics = loaded.errors();
     diagnostics.extend(loaded.warnings);
+    let valid = loaded.servers.values().filter_map(|one| one.as_ref().ok());
+    for spec in valid.filter(|spec| spec.enabled) {
+        diagnostics.extend(missing_files(spec, base));
+    }
+    if loaded.seen.folder == FolderSight::Missing {
+        let folder = &loaded.seen.servers_dir;
+        let warning = Diagnostic::for_file(
+            Severity::Warning,
+            Code::File,
+            folder,
+            "there is no such folder",
+        );
+        diagnostics.push(warning.with_hint("servers are files NAME.toml in it"));
+    }
     Diagnostic::sort(&mut diagnostics);
     Findings {
         diagnostics,
@@ -91,17 +121,29 @@ fn check_files(files: &[PathBuf], places: &Places, base: &Base) -> Result<Findin
             continue;
         }
         findings.servers += 1;
-        let file = std::path::absolute(file).map_err(|error| {
+        let named = named_server(file, places);
+        let file = std::path::absolute(named.as_deref().unwrap_or(file)).map_err(|error| {
             CliError::usage(format!("cannot use the path {}", file.display())).because(error)
         })?;
         let mut warnings = Vec::new();
-        if let Err(errors) = load_server_file(&file, &daemon_file.defaults, base, &mut warnings) {
-            findings.diagnostics.extend(errors);
+        match load_server_file(&file, &daemon_file.defaults, base, &mut warnings) {
+            Ok(spec) if spec.enabled => warnings.extend(missing_files(&spec, base)),
+            Ok(_) => {}
+            Err(errors) => findings.diagnostics.extend(errors),
         }
         findings.diagnostics.append(&mut warnings);
     }
     Diagnostic::sort(&mut findings.diagnostics);
     Ok(findings)
+}
+
+/// The file in `servers.d` of a server that was named instead of its file.
+fn named_server(named: &Path, places: &Places) -> Option<PathBuf> {
+    let bare = named.components().count() == 1 && !named.exists();
+    let name = named.to_str().filter(|_| bare)?;
+    let stem = name.strip_suffix(".toml").unwrap_or(name);
+    let file = places.paths.servers_dir().join(format!("{stem}.toml"));
+    file.exists().then_some(file)
 }
 
 fn is_daemon_file(file: &Path, places: &Places) -> bool {
@@ -144,8 +186,6 @@ fn summary(findings: &Findings, errors: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::diagnostics::Code;
-    use crate::config::environment::Environment;
     use crate::config::paths::PathFlags;
 
     /// What is found in a folder of `files`.

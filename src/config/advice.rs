@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::arg_secrets::{looks_like_token, names_secret, secret_arguments};
 use super::diagnostics::{Code, Diagnostic, Severity, SourceText};
+use super::environment::is_passed_to_daemon;
 use super::keys::SERVER_KEYS;
 use super::look_alikes::{find_braced, find_look_alikes};
 use super::table::quoted_words;
@@ -91,9 +92,14 @@ pub fn advise(reading: &Reading<'_>) -> Vec<Diagnostic> {
     };
     let words = command_words(&table);
     let runs_script = runs_shell_script(&words);
-    for string in strings(&table) {
-        advice.look_alikes(&string, runs_script);
-        advice.tilde(&string);
+    let strings = strings(&table);
+    for string in &strings {
+        match is_of_source(string) {
+            true => advice.unexpanded(string, runs_script_of(string, &strings)),
+            false => advice.look_alikes(string, runs_script),
+        }
+        advice.tilde(string);
+        advice.passed(string);
     }
     advice.misplaced_keys(&table);
     advice.npx(&words);
@@ -105,6 +111,14 @@ pub fn advise(reading: &Reading<'_>) -> Vec<Diagnostic> {
     }
     Diagnostic::sort(&mut advice.warnings);
     advice.warnings
+}
+
+/// Where the string at `key` stands, such as `env.KEY.file` or `pass_env[1]`.
+pub(super) fn find_string(source: &SourceText, key: &str) -> Option<Range<usize>> {
+    let (table, _) = DeTable::parse_recoverable(source.text());
+    let table = table.into_inner();
+    let found = strings(&table).into_iter().find(|string| string.key == key);
+    found.map(|string| string.span)
 }
 
 /// One string of the file.
@@ -194,6 +208,25 @@ fn runs_shell_script(words: &[Text<'_>]) -> bool {
     shell && words.iter().any(|word| is_script_flag(word.text))
 }
 
+/// Whether a string is not a value of `[env]` but says where one comes from.
+fn is_of_source(string: &Text<'_>) -> bool {
+    string.top == "env" && (string.key.ends_with(".file") || string.key.contains(".command["))
+}
+
+/// Whether a string is one of the words of a command that gives a value, by a shell's script.
+fn runs_script_of(string: &Text<'_>, all: &[Text<'_>]) -> bool {
+    let Some(at) = string.key.rfind('[') else {
+        return false;
+    };
+    let command = &string.key[..=at];
+    let words = all.iter().filter(|one| one.key.starts_with(command));
+    let mut words = words.map(|word| word.text).peekable();
+    words
+        .peek()
+        .is_some_and(|first| SHELLS.contains(&program_name(first)))
+        && words.any(is_script_flag)
+}
+
 fn is_script_flag(word: &str) -> bool {
     let letters = word.strip_prefix('-').unwrap_or_default();
     matches!(word, "--eval" | "--command")
@@ -259,8 +292,7 @@ impl Advice<'_> {
     /// `~/` where it is not at the start of what is expanded.
     fn tilde(&mut self, string: &Text<'_>) {
         let inside = string.top == "args" && string.text.contains("=~/");
-        let of_env =
-            string.top == "env" && string.text.starts_with("~/") && !string.key.ends_with(".file");
+        let of_env = string.top == "env" && string.text.starts_with("~/") && !is_of_source(string);
         if inside || of_env {
             let message = format!("`~/` is not expanded in `{}`", string.key);
             self.warn(
@@ -270,6 +302,38 @@ impl Advice<'_> {
                 "write `${HOME}/`".to_owned(),
             );
         }
+    }
+
+    /// Variables where a value's file or command is named.
+    fn unexpanded(&mut self, string: &Text<'_>, runs_script: bool) {
+        let braced = find_braced(string.text).map(|(form, _)| form.to_owned());
+        let alike = || Some(find_look_alikes(string.text).into_iter().next()?.0);
+        let Some(form) = braced.or_else(alike).filter(|_| !runs_script) else {
+            return;
+        };
+        let hint = match string.key.ends_with(".file") {
+            true => "`~/` at its start is the home directory",
+            false => {
+                "`~/` at its start is the home directory; \
+                 for more write command = [\"sh\", \"-c\", \"…\"]"
+            }
+        };
+        let message = format!("`{form}` is not expanded in `{}`", string.key);
+        self.warn(string.span.clone(), &string.key, message, hint.to_owned());
+    }
+
+    /// Variables that a daemon has only if whoever started it had them.
+    fn passed(&mut self, string: &Text<'_>) {
+        if string.top != "pass_env" || is_passed_to_daemon(string.text) {
+            return;
+        }
+        let message = format!(
+            "only a daemon that was started with `{}` has it",
+            string.text
+        );
+        let hint = "one that starts by itself has HOME, PATH and the like; \
+                    `env_file`, { file = … } and { command = … } work for both";
+        self.warn(string.span.clone(), &string.key, message, hint.to_owned());
     }
 
     /// A key of the server below `[env]`, since it stands after that header.
@@ -560,6 +624,28 @@ mod tests {
                 "2: `~/` is not expanded in `args[1]`",
                 "4: `~/` is not expanded in `env.D`",
             ],
+        );
+    }
+
+    #[test]
+    fn where_a_value_comes_from_is_not_expanded() {
+        check(
+            "command = \"x\"\n[env]\nA = { command = [\"~/bin/a\", \"~/a\"] }\n\
+             B = { command = [\"b\", \"${HOME}/b\"] }\nC = { file = \"$HOME/c\" }\n\
+             D = { command = [\"sh\", \"-c\", \"echo ${D} $D\"] }\nE = { command = [\"e\", \"$E\"] }",
+            &[
+                "4: `${HOME}` is not expanded in `env.B.command[1]`",
+                "5: `$HOME` is not expanded in `env.C.file`",
+                "7: `$E` is not expanded in `env.E.command[1]`",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_a_daemon_may_lack_is_named() {
+        check(
+            "command = \"x\"\npass_env = [\n\"PATH\", \"LC_ALL\", \"HTTP_PROXY\",\n\"GITHUB_TOKEN\"]",
+            &["4: only a daemon that was started with `GITHUB_TOKEN` has it"],
         );
     }
 

@@ -241,6 +241,11 @@ pub fn is_private_name(name: &OsStr) -> bool {
         || name.starts_with(b"WATCHDOG_")
 }
 
+/// Whether a daemon that was started for a command has this variable, if the command has it.
+pub fn is_passed_to_daemon(name: &str) -> bool {
+    is_base_name(OsStr::new(name)) || PROXY_NAMES.contains(&name)
+}
+
 fn is_base_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     BASE_NAMES.iter().any(|base| base.as_bytes() == bytes)

@@ -156,6 +156,14 @@ impl Template {
         }
     }
 
+    /// The variables that are named in it.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable { name, .. } => Some(name.as_str()),
+            Part::Text(_) => None,
+        })
+    }
+
     /// Fills the variables in. A default counts where the variable is missing or empty, as in the
     /// shell.
     ///

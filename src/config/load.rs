@@ -11,14 +11,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::advice::{Reading, advise};
+use super::advice::{Reading, advise, find_string};
+use super::arg_secrets::names_secret;
 use super::diagnostics::{Code, Diagnostic, Severity, SourceText};
 use super::draft::Draft;
 use super::environment::Base;
 use super::fingerprint::HashKey;
 use super::parse::{DaemonFile, Surroundings, parse_daemon, parse_server};
 use super::regular_file::{FileContents, ReadError, read_regular_file};
-use super::resolve::resolve;
+use super::resolve::{Sources, resolve};
 use super::sources::read_file_sources;
 use super::spec::{EnvValue, ServerName, ServerSpec, is_server_file_name};
 use super::watch_set::{FolderSight, Seen};
@@ -226,23 +227,66 @@ fn load_server(
         return Ok(spec);
     }
     findings.sources.extend(spec.sources().map(Path::to_owned));
-    let read = read_file_sources(&spec, base.user().uid, request.hash_key)?;
+    let read = match read_file_sources(&spec, base.user().uid, request.hash_key) {
+        Ok(read) => read,
+        Err(errors) => return Err(with_lines(and_what_else(errors, &spec, base), &source)),
+    };
     findings.warnings.extend(read.warnings);
-    let mut sources = read.sources;
-    let commands = spec
-        .launch
-        .env
-        .iter()
-        .filter(|(_, value)| matches!(value, EnvValue::Command(_)));
-    sources
-        .values
-        .extend(commands.map(|(name, _)| (name.clone(), STAND_IN.to_vec())));
+    let exposed = exposed_values(&spec, &read.sources);
+    findings.warnings.extend(with_lines(exposed, &source));
+    let sources = with_stand_ins(&spec, read.sources);
     let resolved = resolve(&spec, base, &sources).map_err(|errors| with_lines(errors, &source))?;
     findings
         .warnings
         .extend(resolved.withheld.iter().map(|name| withheld(&spec, name)));
     spec.contents = read.contents;
     Ok(spec)
+}
+
+/// `sources` with something for every value that is not text and was not read.
+pub(super) fn with_stand_ins(spec: &ServerSpec, mut sources: Sources) -> Sources {
+    let others = spec.launch.env.iter();
+    for (name, _) in others.filter(|(_, value)| !matches!(value, EnvValue::Text(_))) {
+        let value = sources.values.entry(name.clone());
+        value.or_insert_with(|| STAND_IN.to_vec());
+    }
+    sources
+}
+
+/// `errors` of reading, and what is wrong whatever the files hold. Which other variables are missing
+/// is not known without an `env_file`.
+fn and_what_else(mut errors: Vec<Diagnostic>, spec: &ServerSpec, base: &Base) -> Vec<Diagnostic> {
+    let has_all = spec.launch.env_file.is_none();
+    let found = resolve(spec, base, &with_stand_ins(spec, Sources::default()));
+    let more = found.err().into_iter().flatten();
+    errors.extend(more.filter(|error| has_all || error.key_path.starts_with("pass_env")));
+    errors
+}
+
+/// Arguments that bring a secret into the command line, where every user of the machine can see it.
+fn exposed_values(spec: &ServerSpec, sources: &Sources) -> Vec<Diagnostic> {
+    let is_secret = |name: &str| match spec.launch.env.get(name) {
+        Some(EnvValue::File(_) | EnvValue::Command(_)) => true,
+        Some(EnvValue::Text(_)) => names_secret(name),
+        None => names_secret(name) || sources.env_file.iter().any(|(given, _)| given == name),
+    };
+    let mut found = Vec::new();
+    for (at, argument) in spec.launch.args.iter().enumerate() {
+        let key = format!("args[{at}]");
+        let origin = argument.origin();
+        for name in argument.variables().filter(|name| is_secret(name)) {
+            let message =
+                format!("`{key}` shows the value of `{name}` to every user of this machine");
+            let warning =
+                Diagnostic::for_file(Severity::Warning, Code::Advice, &origin.file, message);
+            found.push(
+                warning.with_key(key.as_str()).at(origin.place).with_hint(
+                    "the server has it in its environment, if it can take it from there",
+                ),
+            );
+        }
+    }
+    found
 }
 
 /// Whether one message may be larger than all that the daemon may hold.
@@ -348,19 +392,29 @@ fn is_program(path: &Path, search_path: &OsStr) -> bool {
     folders.any(|folder| is_executable(&folder.join(path)))
 }
 
-fn is_executable(path: &Path) -> bool {
+pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0)
 }
 
-/// Errors of filling in know the place; the line is added here, where the text is.
-fn with_lines(errors: Vec<Diagnostic>, source: &SourceText) -> Vec<Diagnostic> {
-    let add = |mut error: Diagnostic| {
-        if let Some(place) = error.place.filter(|_| error.file == **source.file()) {
-            error.source_line = source.span_of(place).map(|span| source.source_line(span));
+/// Findings of filling in know their place or at least their key; the line is added here, where the
+/// text is.
+pub(super) fn with_lines(found: Vec<Diagnostic>, source: &SourceText) -> Vec<Diagnostic> {
+    let add = |mut one: Diagnostic| {
+        if one.file != **source.file() {
+            return one;
         }
-        error
+        let span = match one.place {
+            Some(place) => source.span_of(place),
+            // What `mcpd.toml` says for all servers does not stand here.
+            None => find_string(source, &one.key_path),
+        };
+        if let Some(span) = span {
+            one.place = Some(source.place(span.start));
+            one.source_line = Some(source.source_line(span));
+        }
+        one
     };
-    errors.into_iter().map(add).collect()
+    found.into_iter().map(add).collect()
 }
 
 fn withheld(spec: &ServerSpec, name: &str) -> Diagnostic {
@@ -462,7 +516,7 @@ mod tests {
             &[
                 "a: ok",
                 "b: servers.d/b.toml:1:1: unknown key `comand`",
-                "c: servers.d/c.toml: `env_file` servers.d/none: no such file",
+                "c: servers.d/c.toml:2:12: `env_file` servers.d/none: no such file",
                 "d: servers.d/d.toml:1:1: the file is empty: `command` is missing",
                 "e: servers.d/e.toml:2:9: `args[0]` needs the variable `NOPE`, which is not set",
             ],
@@ -593,7 +647,7 @@ mod tests {
             write(folder.path(), "servers.d/.env", b"A=1", mode);
             let expected = match others {
                 true => format!(
-                    "a: servers.d/a.toml: `env_file` servers.d/.env: others have access to it (mode {mode:04o})"
+                    "a: servers.d/a.toml:2:12: `env_file` servers.d/.env: others have access to it (mode {mode:04o})"
                 ),
                 false => "a: ok".to_owned(),
             };
@@ -615,7 +669,7 @@ mod tests {
             ],
             &[
                 "a: servers.d/e:2:3: a quote that is not closed",
-                "b: servers.d/b.toml: the file of `env.K`, servers.d/none: no such file",
+                "b: servers.d/b.toml:3:18: the file of `env.K`, servers.d/none: no such file",
             ],
         );
     }

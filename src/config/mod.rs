@@ -5,7 +5,7 @@
 //! [`resolve`] (what a spawn needs), [`diff`] (what an edit touches), [`advice`] (what `mcpd check`
 //! warns of), [`redact`] (what is never shown), [`paths`] (where things are), and for edits
 //! [`watch_set`] (what to watch), [`lookout`] (when to look) and [`doubts`] (what to believe). The
-//! shell does the reading: [`load`], [`sources`], [`regular_file`], [`hash_key`] and [`dirs`]; and
+//! shell does the reading: [`load`], [`sources`], [`regular_file`], [`hash_key`], [`dirs`] and [`presence`]; and
 //! the watching: [`watch`]. The commands of
 //! `{ command = … }` values are run by the daemon, which reaps what it starts.
 //!
@@ -29,6 +29,7 @@ mod look_alikes;
 pub mod lookout;
 pub mod parse;
 pub mod paths;
+pub mod presence;
 pub mod redact;
 pub mod regular_file;
 pub mod resolve;

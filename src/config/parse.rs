@@ -63,6 +63,7 @@ pub fn parse_server(
         diagnostics.push(missing_command(source));
     }
     Diagnostic::sort(&mut diagnostics);
+    cut_after_open_bracket(source, &mut diagnostics);
     match draft.or(defaults).into_spec(name, source.file()) {
         Some(spec) if diagnostics.is_empty() => Ok(spec),
         _ => Err(diagnostics),
@@ -85,6 +86,7 @@ pub fn parse_daemon(
     let file = keys.daemon_file(&table);
     add_quietly(&mut diagnostics, keys.reader.diagnostics);
     Diagnostic::sort(&mut diagnostics);
+    cut_after_open_bracket(source, &mut diagnostics);
     if diagnostics.is_empty() {
         Ok(file)
     } else {
@@ -107,6 +109,7 @@ fn parse_text(source: &SourceText) -> (DeTable<'_>, Vec<Diagnostic>) {
             diagnostics.push(diagnostic);
         }
     }
+    Diagnostic::sort(&mut diagnostics);
     (table, diagnostics)
 }
 
@@ -125,6 +128,24 @@ fn syntax_error(source: &SourceText, table: &DeTable<'_>, error: &toml::de::Erro
         true => found.with_hint("this looks like JSON; write KEY = VALUE lines"),
         false => found,
     }
+}
+
+/// Everything after a bracket that is not closed was read as a part of it: what is found there says
+/// nothing.
+fn cut_after_open_bracket(source: &SourceText, diagnostics: &mut Vec<Diagnostic>) {
+    let is_open = |found: &Diagnostic| {
+        let begins_line = found.place.is_some_and(|place| {
+            let line = source.line(place.line as usize - 1);
+            let before = line.chars().take(place.column as usize - 1);
+            before.into_iter().all(char::is_whitespace)
+        });
+        found.code == Code::Syntax && begins_line && found.message.contains("missing comma")
+    };
+    let Some(at) = diagnostics.iter().position(is_open) else {
+        return;
+    };
+    diagnostics.truncate(at + 1);
+    diagnostics[at].hint = Some("a `[` or `{` before it is not closed".to_owned());
 }
 
 fn duplicate_key(source: &SourceText, table: &DeTable<'_>, span: Range<usize>) -> Diagnostic {
@@ -1106,6 +1127,26 @@ mod tests {
           |
         4 | enabled = maybe
           |           ^^^^^
+        "##);
+    }
+
+    #[test]
+    fn a_bracket_that_is_not_closed_is_one_error() {
+        let text = concat!(
+            "comand = \"x\"\nargs = [\"-y\", \"pkg\"\ncwd = \"~\"\nenabled = maybe\n",
+            "[env]\nA = { file = \"x\" }\n[tools]\ndeny = [\"a\"]\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:1:1: error: unknown key `comand`
+          |
+        1 | comand = "x"
+          | ^^^^^^
+          = did you mean `command`?
+        /c/servers.d/x.toml:3:1: error: not valid TOML: missing comma between array elements, expected `,`
+          |
+        3 | cwd = "~"
+          | ^
+          = a `[` or `{` before it is not closed
         "##);
     }
 

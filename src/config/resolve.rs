@@ -207,10 +207,10 @@ impl Build<'_> {
         daemon: &Environment,
         sources: &Sources,
     ) -> Environment {
-        for name in &self.spec.launch.pass_env {
+        for (at, name) in self.spec.launch.pass_env.iter().enumerate() {
             match daemon.get(name) {
                 Some(value) => self.add(&mut layer, name, value.to_owned()),
-                None => self.missing("pass_env", None, name),
+                None => self.not_passed(at, name),
             }
         }
         for (name, value) in &sources.env_file {
@@ -347,21 +347,29 @@ impl Build<'_> {
         let message = format!("`{key}` needs the variable `{name}`, which is not set");
         self.error(Code::MissingVariable, key, origin, message);
         if let Some(last) = self.diagnostics.last_mut() {
-            last.hint = Some(match key {
-                "pass_env" => {
-                    format!(
-                        "set `{name}` where the daemon is started, or take it out of `pass_env`"
-                    )
-                }
-                key if key.starts_with("env.") => format!(
-                    "set `{name}` in `env_file`, list it in `pass_env`, or write `${{{name}:-default}}`; \
+            last.hint = Some(match key.starts_with("env.") {
+                true => format!(
+                    "set `{name}` in `env_file`, or write `${{{name}:-default}}`; \
                      values of `[env]` do not see each other"
                 ),
-                _ => format!(
-                    "set `{name}` under `[env]` or in `env_file`, list it in `pass_env`, \
-                     or write `${{{name}:-default}}`"
+                false => format!(
+                    "set `{name}` under `[env]` or in `env_file`, or write `${{{name}:-default}}`"
                 ),
             });
+        }
+    }
+
+    /// A name of `pass_env` that the daemon lacks. One that was started for a host has no more than
+    /// the base, so that no host's secrets leak into it.
+    fn not_passed(&mut self, at: usize, name: &str) {
+        let message = format!("the daemon has no variable `{name}` for `pass_env`");
+        let key = format!("pass_env[{at}]");
+        self.error(Code::MissingVariable, &key, None, message);
+        if let Some(last) = self.diagnostics.last_mut() {
+            last.hint = Some(format!(
+                "a daemon that starts by itself has HOME, PATH and the like only: \
+                 set `{name}` in `env_file` or under `[env]`, or run `mcpd daemon` where it is set"
+            ));
         }
     }
 
@@ -522,7 +530,7 @@ mod tests {
             errors(text, &sources),
             [concat!(
                 "/c/servers.d/x.toml:5:5: error: `env.B` needs the variable `A`, which is not set\n",
-                "  = set `A` in `env_file`, list it in `pass_env`, or write `${A:-default}`; ",
+                "  = set `A` in `env_file`, or write `${A:-default}`; ",
                 "values of `[env]` do not see each other",
             )]
         );
@@ -546,7 +554,7 @@ mod tests {
         assert_eq!(
             messages,
             [
-                "/c/servers.d/x.toml: error: `pass_env` needs the variable `D`, which is not set",
+                "/c/servers.d/x.toml: error: the daemon has no variable `D` for `pass_env`",
                 "/c/servers.d/x.toml:6:5: error: `env.E` needs the variable `F`, which is not set",
                 "/c/servers.d/x.toml:1:11: error: `command` needs the variable `A`, which is not set",
                 "/c/servers.d/x.toml:2:9: error: `args[0]` needs the variable `B`, which is not set",

@@ -59,7 +59,8 @@ pub fn read_file_sources(
             Err(error) => {
                 let key = format!("env.{name}");
                 let message = format!("the file of `{key}`, {}: {error}", path.display());
-                errors.push(Diagnostic::file_error(Code::File, &spec.file, message).with_key(key));
+                let error = Diagnostic::file_error(Code::File, &spec.file, message);
+                errors.push(error.with_key(format!("{key}.file")));
             }
         }
     }
