@@ -1,5 +1,6 @@
 //! The command line: verbs, output and exit codes.
 
+use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
@@ -236,6 +237,54 @@ fn a_shutdown_is_of_one_socket() {
     let mut host = RawHost::through(home.command(&["--socket", &other, "connect", "calculator"]));
     host.initialize();
     home.mcpd(&["--socket", &other, "shutdown"]).expect_code(0);
+}
+
+/// A socket that was chosen may lead to the daemon of another configuration: that is said.
+#[test]
+fn another_configurations_daemon_is_noticed() {
+    let home = with_example();
+    fs::create_dir_all(home.path("other/servers.d")).expect("a folder");
+    let other = home.path("other").display().to_string();
+    let socket = home.control_socket().display().to_string();
+    home.mcpd(&["start", "calculator"]).expect_code(0);
+    let mixed = home.mcpd(&["--config", &other, "--socket", &socket, "status"]);
+    assert_eq!(
+        mixed.stderr.matches("note: the daemon at").count(),
+        1,
+        "{mixed:?}"
+    );
+    let own = home.mcpd(&["--socket", &socket, "status"]).expect_code(0);
+    assert_eq!(own.stderr, "");
+}
+
+/// A folder that cannot be used is a matter of configuration, whoever finds out.
+#[test]
+fn an_unusable_folder_is_configuration() {
+    let home = with_example();
+    for args in [
+        &["--state", "/proc/none", "start", "calculator"][..],
+        &["--state", "/proc/none", "call", "calculator", "add"],
+        &["--state", "/proc/none", "daemon"],
+    ] {
+        let refused = home.mcpd(args).expect_code(78);
+        assert!(refused.stderr.contains("/proc/none"), "{refused:?}");
+    }
+}
+
+/// What has nothing to say says that, and `-q` leaves what was asked for.
+#[test]
+fn silence_is_explained_or_asked_for() {
+    let home = Home::new();
+    home.fake_with("off", &[], "enabled = false\n");
+    let none = home.mcpd(&["tools"]).expect_code(0);
+    assert!(none.stderr.contains("no server runs"), "{none:?}");
+    assert_eq!(home.mcpd(&["-q", "tools"]).expect_code(0).stderr, "");
+    home.mcpd(&["--json", "logs", "off"]).expect_code(2);
+    home.mcpd(&["shutdown"]).expect_code(0);
+    let told = home.mcpd(&["stop", "off"]).expect_code(4);
+    assert!(told.stderr.contains("hint: "), "{told:?}");
+    let quiet = home.mcpd(&["-q", "stop", "off"]).expect_code(4);
+    assert!(!quiet.stderr.contains("hint: "), "{quiet:?}");
 }
 
 /// A command that waits for a server says what for, unless it is told to be quiet.

@@ -45,6 +45,12 @@ fn the_second_command_exists() {
     }
     let ci = fs::read_to_string(repository().join(".ci/run")).expect(".ci/run");
     assert!(ci.contains("tests/run"), "CI runs the README's command");
+    let home = Home::new();
+    let help = home.run(
+        home.program_command(repository().join("tests/run"))
+            .arg("--help"),
+    );
+    assert!(help.expect_code(0).stdout.contains("usage: tests/run"));
 }
 
 /// Every command of the command line is in the README, and every key that a server file may have.
@@ -115,17 +121,18 @@ fn the_toml_examples_are_valid() {
             continue;
         }
         let home = Home::new();
-        home.write("config/mcpd/servers.d/.env", "A=1\n");
         use std::os::unix::fs::PermissionsExt;
-        let private = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(home.path("config/mcpd/servers.d/.env"), private.clone())
-            .expect("the mode");
-        home.write(".secrets/api-key", "k\n");
-        fs::set_permissions(home.path(".secrets/api-key"), private).expect("the mode");
+        for name in [
+            "config/mcpd/servers.d/.env",
+            "config/mcpd/servers.d/github.env",
+            ".secrets/api-key",
+        ] {
+            let path = home.write(name, "A=1\n");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("the mode");
+        }
         home.server("example", toml);
-        let mut command = home.command(&["check"]);
-        command.env("GITHUB_TOKEN", "t");
-        home.run(&mut command).expect_code(0);
+        // In the environment of a daemon that starts by itself: nothing but the base.
+        home.mcpd(&["check"]).expect_code(0);
         checked += 1;
     }
     assert!(checked > 0, "the README shows a server file");

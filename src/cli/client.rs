@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind as IoKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,10 +16,12 @@ use serde::de::DeserializeOwned;
 
 use super::clock::Deadline;
 use super::error::{CliError, Kind};
+use super::escape::escape;
+use super::output::complain;
 use super::places::Places;
 use crate::control::{
-    Attach, Attached, CONTROL_LINE_LIMIT_BYTES, ErrorKind, Request, UnreadableReply, decode_reply,
-    encode_request,
+    Attach, Attached, CONTROL_LINE_LIMIT_BYTES, ErrorKind, Hello, Request, UnreadableReply,
+    decode_reply, encode_request,
 };
 
 /// For what the daemon answers from memory.
@@ -67,11 +70,38 @@ impl Client {
     pub(crate) fn connect(places: &Places) -> Result<Self, ConnectError> {
         places.check_runtime_dir().map_err(ConnectError::Other)?;
         match Self::connect_to(&places.socket) {
+            Ok(client) if places.paths.socket_is_chosen() => client.compare_folders(places),
             Err(ConnectError::NoDaemon(error)) => {
                 Self::connect_by_note(places).ok_or(ConnectError::NoDaemon(error))
             }
             other => other,
         }
+    }
+
+    /// Says once if the daemon of a socket that was chosen serves another configuration than the one
+    /// that was chosen with it.
+    fn compare_folders(mut self, places: &Places) -> Result<Self, ConnectError> {
+        static TOLD: Once = Once::new();
+        if TOLD.is_completed() {
+            return Ok(self);
+        }
+        let Ok(hello) = self.ask::<Hello>(&Request::Hello, QUICK) else {
+            // The command itself will be told what is wrong.
+            return Self::connect_to(&places.socket);
+        };
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let ours = places.paths.config_dir();
+        TOLD.call_once(|| {
+            if real(Path::new(&hello.config_dir)) != real(ours) {
+                complain(&format!(
+                    "note: the daemon at {} serves {}, not {}\n",
+                    places.socket.display(),
+                    escape(&hello.config_dir),
+                    ours.display()
+                ));
+            }
+        });
+        Ok(self)
     }
 
     /// A daemon of the same state folder that was started with another `XDG_RUNTIME_DIR`.
@@ -273,7 +303,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::control::{Greeting, Hello, encode_reply};
+    use crate::control::{Greeting, encode_reply};
 
     /// A client whose daemon has already said `lines` and will say no more; and the daemon's end,
     /// which has to live so that requests can still be written.

@@ -138,6 +138,12 @@ impl CliError {
         self
     }
 
+    /// The same error with nothing but what is wrong.
+    pub(crate) fn without_hints(mut self) -> Self {
+        self.hints.clear();
+        self
+    }
+
     /// The same error, of which nothing is printed any more.
     pub(crate) fn silent(mut self) -> Self {
         self.told = true;

@@ -33,6 +33,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn cmd_logs(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
+    if context.json {
+        return Err(CliError::usage(
+            "`mcpd logs` has no JSON to print: a log is text",
+        ));
+    }
     let name = &arguments.name;
     // The name becomes part of a path.
     if ServerName::parse(name).is_none() {

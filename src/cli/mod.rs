@@ -166,10 +166,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, serve: Serve) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
+    let quiet = cli.common.quiet;
     let context = Context::new(cli.common, cli.json, serve);
     match dispatch(context, cli.command) {
         Ok(verdict) => verdict.code(),
         Err(error) => {
+            let error = if quiet { error.without_hints() } else { error };
             complain(&error.render());
             error.kind.code()
         }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use crate::config::dirs::{
     DirectoryError, check_runtime_dir, current_user, find_paths, prepare_runtime_dir,
     prepare_state_dir,
@@ -112,16 +112,13 @@ pub(crate) fn refused(error: PathError) -> CliError {
 }
 
 pub(crate) fn unusable(error: DirectoryError) -> CliError {
-    let kind = match error {
-        DirectoryError::Make { .. } | DirectoryError::Read { .. } => Kind::Internal,
-        _ => Kind::Config,
-    };
-    CliError::new(kind, "cannot use a folder of mcpd").because(error)
+    CliError::config("cannot use a folder of mcpd").because(error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::error::Kind;
 
     /// What `--config NAME` leads to, in an environment with nothing but a home.
     fn check(root: &Path, name: &str) -> Result<Places, CliError> {

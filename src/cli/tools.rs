@@ -50,12 +50,14 @@ fn list_all(context: &Context, json: bool) -> Result<Verdict, CliError> {
     let mut client = context.client_or_start("mcpd tools", Wish::Start)?;
     let snapshot: StatusSnapshot = client.ask(&Request::Status(Targets::default()), QUICK)?;
     let mut verdict = Verdict::Done;
+    let mut listed_any = false;
     let mut all = serde_json::Map::new();
     for server in &snapshot.servers {
         // Listing starts nothing that was stopped and waits for nothing that has failed.
         if !matches!(server.state, State::Running | State::Starting) {
             continue;
         }
+        listed_any = true;
         let listed = McpClient::open(context, "mcpd tools", &server.name)
             .and_then(|mut client| client.tools());
         match listed {
@@ -70,6 +72,9 @@ fn list_all(context: &Context, json: bool) -> Result<Verdict, CliError> {
                 verdict = Verdict::Degraded;
             }
         }
+    }
+    if !listed_any && !context.output.quiet {
+        complain("no server runs; `mcpd tools NAME` starts one and lists its tools\n");
     }
     if json {
         context.output.print_json(&all)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::arg_secrets::mask_arguments;
 use super::diagnostics::{Code, Diagnostic, Severity};
-use super::environment::{Base, Environment, is_private_name};
+use super::environment::{Base, Environment, INSTANCE_VARIABLE, is_private_name};
 use super::expand::{MissingVariables, Origin, Template, expand_home};
 use super::redact::Redactor;
 use super::spec::{EnvValue, ServerSpec};
@@ -164,16 +164,22 @@ fn shown(spec: &ServerSpec, environment: &Environment) -> ShownLaunch {
     let words = std::iter::once(&launch.command)
         .chain(&launch.args)
         .map(Template::text);
+    let mut names: Vec<String> = environment
+        .names()
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    if !names.is_empty() {
+        // The spawner adds its mark.
+        names.push(INSTANCE_VARIABLE.to_owned());
+        names.sort();
+    }
     ShownLaunch {
         argv: mask_arguments(&words.collect::<Vec<_>>()),
         cwd: launch
             .cwd
             .as_ref()
             .map_or_else(|| "~".to_owned(), |cwd| cwd.text().to_owned()),
-        env_names: environment
-            .names()
-            .map(|name| name.to_string_lossy().into_owned())
-            .collect(),
+        env_names: names,
     }
 }
 
@@ -614,7 +620,9 @@ mod tests {
         ));
         assert_eq!(launch.shown.argv, ["x", "${TOKEN}", "--password", "‹…›"]);
         assert_eq!(launch.shown.cwd, "~/${TOKEN}");
-        assert!(launch.shown.env_names.contains(&"TOKEN".to_owned()));
+        for name in ["TOKEN", "MCPD_INSTANCE"] {
+            assert!(launch.shown.env_names.contains(&name.to_owned()));
+        }
         let debug = format!(
             "{launch:?} {:?}",
             sources(&[("T", "s3cr3t-value")], &[("U", "s3cr3t-value")])

@@ -244,6 +244,10 @@ pub(crate) fn render_config_error(server: &ServerStatus) -> Option<String> {
 
 /// `exit-code 1 after 0.4s: last line`.
 pub(crate) fn render_exit(exit: &ExitStatus) -> String {
+    // Nothing was started, so there is nothing that exited.
+    if let (Some(RunResult::Resources), None, None) = (exit.result, exit.code, exit.signal) {
+        return "not started: see the reason".to_owned();
+    }
     let word = exit.result.map_or("exited", RunResult::as_str);
     let number = match (exit.result, exit.code, exit.signal) {
         (Some(RunResult::Success), _, _) => String::new(),

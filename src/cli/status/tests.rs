@@ -125,6 +125,67 @@ fn the_table_tells_each_servers_state_and_why() {
     assert_eq!(judge(&snapshot), Verdict::Failed);
 }
 
+/// What the README shows is what is printed.
+#[test]
+fn the_readme_shows_a_real_table() {
+    let minute = 68_000;
+    let mut snapshot = snapshot(vec![
+        ServerStatus {
+            resources: ResourceStatus {
+                rss_sum: Some(142 << 20),
+                cpu_usec: Some(230_000),
+                ..ResourceStatus::default()
+            },
+            requests: CallsStatus {
+                in_flight: 1,
+                total: 84,
+                ..CallsStatus::default()
+            },
+            ..running("github", 5120, minute)
+        },
+        ServerStatus {
+            resources: ResourceStatus {
+                rss_sum: Some(88 << 20),
+                cpu_usec: Some(2_000),
+                ..ResourceStatus::default()
+            },
+            requests: CallsStatus {
+                total: 12,
+                ..CallsStatus::default()
+            },
+            config: ConfigStatus {
+                line: Some(1),
+                column: Some(1),
+                error: Some("unknown key `comand`, did you mean `command`?".to_owned()),
+                ..jira().config
+            },
+            ..running("jira", 5201, minute)
+        },
+        ServerStatus {
+            state_age_ms: Some(minute),
+            reason: Some(
+                "server \"off\" is disabled in ~/.config/mcpd/servers.d/off.toml".to_owned(),
+            ),
+            ..server("off", State::Stopped, Substate::Disabled)
+        },
+        slack(),
+        ServerStatus {
+            state_age_ms: Some(minute),
+            reason: Some("uvx: not found in PATH (/usr/local/bin:/usr/bin:/bin)".to_owned()),
+            ..server("web", State::Failed, Substate::Exec)
+        },
+    ]);
+    if let Some(exit) = &mut snapshot.servers[3].exit {
+        exit.last_line = Some("ECONNREFUSED api.slack.com".to_owned());
+    }
+    snapshot.daemon.version = "0.1.0".to_owned();
+    snapshot.daemon.watcher = "inotify".to_owned();
+    let readme = include_str!("../../../README.md");
+    let shown = readme.split("$ mcpd status\n").nth(1).unwrap();
+    let shown = shown.split("```").next().unwrap();
+    assert_eq!(render_table(&snapshot, Style::default()), shown);
+}
+
 #[test]
 fn an_empty_configuration_is_said() {
     insta::assert_snapshot!(render_table(&snapshot(Vec::new()), Style::default()), @r"
