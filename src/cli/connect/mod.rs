@@ -10,7 +10,7 @@ mod session;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::relay::{End, Relay};
+use self::relay::{End, Relay, await_change, watch};
 use self::session::{Reason, Session};
 use super::Context;
 use super::client::{Client, DaemonProcess, McpStream};
@@ -25,6 +25,11 @@ use crate::control::Attach;
 const ATTEMPTS: u32 = 3;
 /// How long a daemon that is ending may take to leave.
 const END_WAIT: Duration = Duration::from_secs(25);
+/// How long the daemon after one that has ended in order may take to come.
+const NEXT_WAIT: Duration = Duration::from_secs(5);
+/// How often it is looked for where nothing tells of it: it may listen a moment after its socket
+/// was made.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How long a daemon that could not be started is not tried again.
 const START_PAUSE: Duration = Duration::from_secs(5);
 
@@ -130,7 +135,8 @@ impl<'a> Door<'a> {
             return self.settle(relay, Ok(stream));
         }
         if let Some(error) = self.has_ended_in_order() {
-            return self.settle(relay, Err(error));
+            let next = self.await_next().ok_or(error);
+            return self.settle(relay, next);
         }
         if self.lost > ATTEMPTS {
             let error = CliError::unreachable("the daemon ends again and again")
@@ -172,6 +178,23 @@ impl<'a> Door<'a> {
             CliError::unreachable("the daemon was told to end, and none has been started since")
                 .hint(STARTERS)
         })
+    }
+
+    /// After an orderly end the next daemon usually comes soon: a restart, or somebody whose
+    /// command starts one. The host's words wait for it, but not long.
+    fn await_next(&self) -> Option<McpStream> {
+        let places = self.places.as_ref().ok()?;
+        let deadline = Deadline::after(NEXT_WAIT);
+        let folder = watch(places.paths.runtime_dir());
+        loop {
+            if let Ok(stream) = self.attach_only(places) {
+                return Some(stream);
+            }
+            if places.shutdown_marker().exists() || deadline.left().is_zero() {
+                return None;
+            }
+            await_change(folder.as_ref(), deadline.left().min(LOOK_AGAIN));
+        }
     }
 
     fn stream(

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
@@ -338,11 +339,25 @@ fn is_later(error: &io::Error) -> bool {
 
 /// A descriptor that becomes readable when something is made in `folder`. Without one the host's
 /// next request finds a new daemon.
-fn watch(folder: &Path) -> Option<OwnedFd> {
+pub(super) fn watch(folder: &Path) -> Option<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let descriptor = inotify::init(flags).ok()?;
     // A socket is there before it listens; the change of its mode comes after that.
     let events = inotify::WatchFlags::CREATE | inotify::WatchFlags::ATTRIB;
     inotify::add_watch(&descriptor, folder, events).ok()?;
     Some(descriptor)
+}
+
+/// Waits until something is made in the folder that is watched, or for `wait`.
+pub(super) fn await_change(folder: Option<&OwnedFd>, wait: Duration) {
+    let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
+    let mut polled: Vec<PollFd<'_>> = folder
+        .map(|folder| PollFd::new(folder.as_fd(), PollFlags::POLLIN))
+        .into_iter()
+        .collect();
+    // Whatever ends the wait, the caller looks again; what is read only says that it may.
+    _ = poll(&mut polled, timeout);
+    if let Some(folder) = folder {
+        _ = rustix::io::read(folder, &mut [0; 4096]);
+    }
 }
