@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// Shorter values are left: `8` or `true` would black out half of every log.
 pub const SECRET_MIN_BYTES: usize = 8;
 
+/// So much of the beginning of a secret is not shown where a text was cut.
+const TELLING_BYTES: usize = 4;
+
 /// The values to be replaced and the names to put in their place.
 #[derive(Clone)]
 pub struct Redactor {
@@ -90,6 +93,21 @@ impl Redactor {
     /// `text` without secrets.
     pub fn text(&self, text: &str) -> String {
         String::from_utf8_lossy(&self.bytes(text.as_bytes())).into_owned()
+    }
+
+    /// `text` without secrets, where `text` may have been cut: an end that is the beginning of a
+    /// secret, long enough to tell something, goes too.
+    pub fn cut_text(&self, text: &str) -> String {
+        let bytes = text.as_bytes();
+        let mut clean = Vec::with_capacity(bytes.len());
+        let done = self.pass(bytes, false, &mut clean);
+        let rest = &bytes[done..];
+        if rest.len() >= TELLING_BYTES {
+            clean.extend_from_slice("…".as_bytes());
+        } else {
+            self.pass(rest, true, &mut clean);
+        }
+        String::from_utf8_lossy(&clean).into_owned()
     }
 
     /// A filter for bytes that arrive in pieces.
@@ -232,6 +250,16 @@ mod tests {
         let key = "-----BEGIN KEY-----\r\nMIIEvQIBADANBg\nend";
         check(&[("KEY", key)], "line: MIIEvQIBADANBg.", "line: ‹KEY›.");
         check(&[("KEY", key)], key, "‹KEY›");
+    }
+
+    #[test]
+    fn a_cut_shows_no_beginning_of_a_value() {
+        let redactor = Redactor::new([("TOKEN", b"s3cr3t-value".as_slice())]);
+        let check = |text, clean| assert_eq!(redactor.cut_text(text), clean);
+        check("key s3cr3t-val", "key …");
+        check("key s3cr3t-value", "key ‹TOKEN›");
+        check("it is s3", "it is s3");
+        check("plain", "plain");
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Worker {
             violation_sample: mux
                 .noise_sample
                 .as_deref()
-                .map(|sample| self.redact(sample)),
+                .map(|sample| self.redact_cut(sample)),
             log: Some(self.shared.logs.path(&self.instance).display().to_string()),
             log_lost: self.log.lost(),
             stop: stop_status(&supervisor, &times),
@@ -294,6 +294,14 @@ impl Worker {
     pub(super) fn redact(&self, text: &str) -> String {
         match &self.past.prepared {
             Some(prepared) => prepared.redactor.text(text),
+            None => text.to_owned(),
+        }
+    }
+
+    /// The same for a text that may have been cut.
+    pub(super) fn redact_cut(&self, text: &str) -> String {
+        match &self.past.prepared {
+            Some(prepared) => prepared.redactor.cut_text(text),
             None => text.to_owned(),
         }
     }

@@ -89,12 +89,12 @@ impl Worker {
             return;
         };
         self.past.tail = Tail::default();
-        // What the last run was made from is not what this one is tried with.
         // By the values of the child that said it, before they are forgotten.
         if let Some(sample) = self.mux.noise_sample() {
-            let sample = self.redact(sample);
+            let sample = self.redact_cut(sample);
             self.mux.replace_noise_sample(sample);
         }
+        // What the last run was made from is not what this one is tried with.
         self.past.prepared = None;
         let shared = self.shared.clone();
         let tell = self.teller(generation);
@@ -304,7 +304,7 @@ impl Worker {
 
     /// What the multiplexer has to say, into the server's log; what a peer sent is redacted.
     pub(super) fn log_mux(&self, text: &str) {
-        let text = self.redact(&stderr::escape(text));
+        let text = self.redact_cut(&stderr::escape(text));
         self.log.event(&self.instance, &text);
     }
 
