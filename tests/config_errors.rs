@@ -70,6 +70,10 @@ fn missing_sources_have_their_place() {
         assert!(found.contains(place), "{place}: {found}");
     }
     assert!(found.contains("`mcpd daemon`"), "{found}");
+    assert!(
+        !found.contains("warning"),
+        "an error needs no warning: {found}"
+    );
 }
 
 /// `check` warns of what will not be there for the daemon, and of what everybody will see.
@@ -106,7 +110,11 @@ fn check_takes_names() {
         let found = home.mcpd(&["check", name]).expect_code(78).stdout;
         assert!(found.contains("a.toml:1:1: error: unknown key"), "{found}");
     }
-    home.mcpd(&["check", "nobody"]).expect_code(78);
+    let nobody = home.mcpd(&["check", "nobody"]).expect_code(78).stdout;
+    assert!(
+        nobody.contains("servers.d/nobody.toml: error: no such file"),
+        "{nobody}"
+    );
     fs::remove_dir_all(home.path("config/mcpd/servers.d")).expect("the folder goes");
     let found = home.mcpd(&["check"]).expect_code(0).stdout;
     assert!(

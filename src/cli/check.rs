@@ -43,10 +43,11 @@ struct Findings {
 pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
     let places = context.places()?;
     let base = daemon_base(&places, context.environment.clone());
-    let findings = match arguments.files.as_slice() {
+    let mut findings = match arguments.files.as_slice() {
         [] => check_all(&places, &base),
         files => check_files(files, &places, &base)?,
     };
+    drop_repeated(&mut findings.diagnostics);
     let errors = findings.diagnostics.iter().filter(|one| one.is_error());
     let errors = errors.count();
     if arguments.json || context.json {
@@ -142,8 +143,15 @@ fn named_server(named: &Path, places: &Places) -> Option<PathBuf> {
     let bare = named.components().count() == 1 && !named.exists();
     let name = named.to_str().filter(|_| bare)?;
     let stem = name.strip_suffix(".toml").unwrap_or(name);
-    let file = places.paths.servers_dir().join(format!("{stem}.toml"));
-    file.exists().then_some(file)
+    Some(places.paths.servers_dir().join(format!("{stem}.toml")))
+}
+
+/// A warning about what is an error already says nothing more.
+fn drop_repeated(diagnostics: &mut Vec<Diagnostic>) {
+    let key = |one: &Diagnostic| (one.file.clone(), one.place, one.key_path.clone());
+    let errors = diagnostics.iter().filter(|one| one.is_error());
+    let told: Vec<_> = errors.map(key).collect();
+    diagnostics.retain(|one| one.is_error() || !told.contains(&key(one)));
 }
 
 fn is_daemon_file(file: &Path, places: &Places) -> bool {

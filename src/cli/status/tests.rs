@@ -125,6 +125,31 @@ fn the_table_tells_each_servers_state_and_why() {
     assert_eq!(judge(&snapshot), Verdict::Failed);
 }
 
+#[test]
+fn a_start_without_a_process_shows_its_reason() {
+    let exit = ExitStatus {
+        result: Some(RunResult::Resources),
+        ..ExitStatus::default()
+    };
+    let vault = ServerStatus {
+        next_attempt_in_ms: Some(2_000),
+        reason: Some("the command of `env.X` gave no value".to_owned()),
+        exit: Some(exit.clone()),
+        exits: vec![exit],
+        ..server("vault", State::Backoff, Substate::AutoRestart)
+    };
+    let table = render_table(&snapshot(vec![vault.clone()]), Style::default());
+    assert!(
+        table.contains("the command of `env.X` gave no value"),
+        "{table}"
+    );
+    let details = render_details(&vault, Style::default());
+    assert!(
+        details.contains("exits: not started: see the reason"),
+        "{details}"
+    );
+}
+
 /// What the README shows is what is printed.
 #[test]
 fn the_readme_shows_a_real_table() {
