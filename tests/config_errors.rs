@@ -293,7 +293,6 @@ fn a_key_of_a_later_version_is_refused_by_name() {
         "watchdog = \"2m\"",
         "allow_mcpd = true",
         "[limits]\nmemory = \"1GiB\"",
-        "[env]\nTOKEN = { credential = \"gh\" }",
     ]
     .iter()
     .enumerate()
@@ -314,7 +313,6 @@ fn a_key_of_a_later_version_is_refused_by_name() {
         "watchdog",
         "allow_mcpd",
         "limits",
-        "credential",
     ]
     .iter()
     .enumerate()

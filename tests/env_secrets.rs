@@ -34,6 +34,8 @@ fn a_child_sees_its_own_secrets_only() {
         ("WATCHDOG_PID", "1"),
         ("INVOCATION_ID", "abc"),
         ("JOURNAL_STREAM", "8:1"),
+        ("SYSTEMD_EXEC_PID", "1"),
+        ("CREDENTIALS_DIRECTORY", "/run/credentials/x"),
         ("LC_TIME", "C"),
         ("TZ", "Europe/Vienna"),
     ] {
@@ -89,6 +91,8 @@ fn a_child_sees_its_own_secrets_only() {
         "WATCHDOG_PID",
         "INVOCATION_ID",
         "JOURNAL_STREAM",
+        "SYSTEMD_EXEC_PID",
+        "CREDENTIALS_DIRECTORY",
     ] {
         assert!(!all.contains_key(name), "{name} is never passed");
     }
@@ -499,6 +503,32 @@ fn values_come_from_files_and_commands() {
         "{status}"
     );
     assert_eq!(daemon.record("bad").starts(), 0);
+}
+
+/// A credential of the service is a value, hidden like any other; one that is missing is named.
+#[test]
+fn values_come_from_credentials() {
+    let mut home = Home::new();
+    home.write("credentials/gh", "verysecretvalue\n");
+    let folder = home.path("credentials");
+    home.set_env("CREDENTIALS_DIRECTORY", folder);
+    home.fake_with(
+        "fake",
+        &["--stderr", "key is ${TOKEN}, bye"],
+        "[env]\nTOKEN = { credential = \"gh\" }\n",
+    );
+    home.fake_with("bad", &[], "[env]\nTOKEN = { credential = \"none\" }\n");
+    let daemon = home.start();
+    assert_eq!(environment(&daemon, "fake")["TOKEN"], "verysecretvalue");
+    let status = daemon.wait_for("fake", "its stderr is seen", |server| {
+        server["stderr_tail"].to_string().contains("bye")
+    });
+    assert!(
+        status["stderr_tail"].to_string().contains("‹TOKEN›"),
+        "{status}"
+    );
+    let bad = daemon.server_status("bad").to_string();
+    assert!(bad.contains("credential `none` of `env.TOKEN`"), "{bad}");
 }
 
 /// C102: no command line that mcpd builds holds a secret; the shim's has the server's name only.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Passed from the daemon's environment, besides `LC_*` and `XDG_*`.
 const BASE_NAMES: [&str; 8] = [
@@ -166,6 +166,12 @@ impl Base {
         (layer, withheld)
     }
 
+    /// The folder of what systemd gives the service to keep secret (systemd.exec(5)).
+    pub fn credentials_dir(&self) -> Option<&Path> {
+        let folder = self.environment.get_filled("CREDENTIALS_DIRECTORY")?;
+        Some(Path::new(folder)).filter(|folder| folder.is_absolute())
+    }
+
     /// What a command that gives a value sees.
     pub fn command_value_environment(&self) -> Environment {
         let (mut layer, _) = self.layer(false, true);
@@ -236,7 +242,12 @@ pub fn is_private_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
     matches!(
         name,
-        b"NOTIFY_SOCKET" | b"INVOCATION_ID" | b"JOURNAL_STREAM" | b"MCPD_INSTANCE"
+        b"NOTIFY_SOCKET"
+            | b"INVOCATION_ID"
+            | b"JOURNAL_STREAM"
+            | b"SYSTEMD_EXEC_PID"
+            | b"CREDENTIALS_DIRECTORY"
+            | b"MCPD_INSTANCE"
     ) || name.starts_with(b"LISTEN_")
         || name.starts_with(b"WATCHDOG_")
 }
@@ -407,6 +418,8 @@ mod tests {
             ("WATCHDOG_USEC", "1"),
             ("INVOCATION_ID", "i"),
             ("JOURNAL_STREAM", "8:1"),
+            ("SYSTEMD_EXEC_PID", "1"),
+            ("CREDENTIALS_DIRECTORY", "/run/credentials/mcpd.service"),
             ("MCPD_INSTANCE", "x"),
         ];
         assert!(full_and(&private, true, true).is_empty());

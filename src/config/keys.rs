@@ -63,6 +63,8 @@ const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
 const VALUE_KEYS: [&str; 3] = ["file", "command", "credential"];
 const RESTART_NAMES: [&str; 3] = ["always", "on-failure", "no"];
 
+/// `CREDENTIAL_NAME_MAX` of systemd, which is that of a file's name.
+const CREDENTIAL_NAME_LIMIT_BYTES: usize = 255;
 const COUNT_LIMIT: u32 = 1_000_000;
 const MESSAGE_LIMIT_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 const MEMORY_LIMIT_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
@@ -371,14 +373,17 @@ impl KeyReader<'_> {
                 None
             }
             _ => {
-                self.reader
-                    .wrong_type(key, value, "a string, { file = … } or { command = … }");
+                self.reader.wrong_type(
+                    key,
+                    value,
+                    "a string, { file = … }, { command = … } or { credential = … }",
+                );
                 None
             }
         }
     }
 
-    /// `{ file = … }` or `{ command = … }`, one of them.
+    /// `{ file = … }`, `{ command = … }` or `{ credential = … }`, one of them.
     fn env_source(
         &mut self,
         key: &str,
@@ -393,7 +398,7 @@ impl KeyReader<'_> {
                 "file" => found = self.file(&inner, source).map(EnvValue::File),
                 "command" => found = self.command_value(&inner, source).map(EnvValue::Command),
                 "credential" => {
-                    self.not_available(&inner, name.span(), &format!("`credential` of `{key}`"));
+                    found = self.credential(&inner, source).map(EnvValue::Credential);
                 }
                 other => self.unknown_key(&inner, other, name.span(), &VALUE_KEYS),
             }
@@ -403,7 +408,7 @@ impl KeyReader<'_> {
             self.reader.wrong_value(
                 key,
                 value,
-                format!("`{key}` needs either `file` or `command`"),
+                format!("`{key}` needs one of `file`, `command` and `credential`"),
             );
             return None;
         }
@@ -416,6 +421,22 @@ impl KeyReader<'_> {
             argv,
             folder: Arc::from(self.folder()),
         })
+    }
+
+    /// The name of a credential, which is that of a file in one folder (systemd.exec(5)).
+    fn credential(&mut self, key: &str, value: &Value<'_>) -> Option<String> {
+        let name = self.reader.filled_string(key, value)?;
+        let is_name = name.len() <= CREDENTIAL_NAME_LIMIT_BYTES
+            && !matches!(name, "." | "..")
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
+        if is_name {
+            return Some(name.to_owned());
+        }
+        let message = format!("{} is no name for a credential", quote(name));
+        self.reader.wrong_value(key, value, message);
+        None
     }
 
     fn restart(&mut self, key: &str, value: &Value<'_>) -> Option<Restart> {

@@ -20,7 +20,7 @@ use super::fingerprint::HashKey;
 use super::parse::{DaemonFile, Surroundings, parse_daemon, parse_server};
 use super::regular_file::{FileContents, ReadError, read_regular_file};
 use super::resolve::{Sources, resolve};
-use super::sources::read_file_sources;
+use super::sources::{Credentials, read_file_sources};
 use super::spec::{EnvValue, ServerName, ServerSpec, is_server_file_name};
 use super::watch_set::{FolderSight, Seen};
 
@@ -227,7 +227,12 @@ fn load_server(
         return Ok(spec);
     }
     findings.sources.extend(spec.sources().map(Path::to_owned));
-    let read = match read_file_sources(&spec, base.user().uid, request.hash_key) {
+    // Without a key nothing is compared later on: this is a look from outside the daemon.
+    let credentials = match (base.credentials_dir(), request.hash_key) {
+        (None, None) => Credentials::Unseen,
+        (folder, _) => Credentials::of_daemon(folder),
+    };
+    let read = match read_file_sources(&spec, base.user().uid, credentials, request.hash_key) {
         Ok(read) => read,
         Err(errors) => return Err(with_lines(and_what_else(errors, &spec, base), &source)),
     };
@@ -266,7 +271,7 @@ fn and_what_else(mut errors: Vec<Diagnostic>, spec: &ServerSpec, base: &Base) ->
 /// Arguments that bring a secret into the command line, where every user of the machine can see it.
 fn exposed_values(spec: &ServerSpec, sources: &Sources) -> Vec<Diagnostic> {
     let is_secret = |name: &str| match spec.launch.env.get(name) {
-        Some(EnvValue::File(_) | EnvValue::Command(_)) => true,
+        Some(EnvValue::File(_) | EnvValue::Command(_) | EnvValue::Credential(_)) => true,
         Some(EnvValue::Text(_)) => names_secret(name),
         None => names_secret(name) || sources.env_file.iter().any(|(given, _)| given == name),
     };
@@ -784,6 +789,42 @@ mod tests {
         assert!(contents(None).is_empty());
         write(folder.path(), "servers.d/k", b"w", 0o600);
         assert_ne!(contents(Some(&key))["env.K"], first["env.K"]);
+    }
+
+    #[test]
+    fn credentials_are_read_from_the_folder_of_the_service() {
+        let text = "command = \"x\"\nenv.TOKEN = { credential = \"gh\" }";
+        let folder = folder(&[("servers.d/a.toml", text), ("gh", "v\n")]);
+        let credentials = folder.path();
+        let service = base(&[("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap())]);
+        let key = HashKey([1; 32]);
+        let loaded = load_with(folder.path(), &service, Some(&key));
+        let first = loaded.servers.into_values().next().unwrap().unwrap();
+        assert_eq!(first.contents.keys().collect::<Vec<_>>(), ["env.TOKEN"]);
+        write(folder.path(), "gh", b"w\n", 0o600);
+        let loaded = load_with(folder.path(), &service, Some(&key));
+        let second = loaded.servers.into_values().next().unwrap().unwrap();
+        assert_ne!(first.contents, second.contents);
+        std::fs::remove_file(credentials.join("gh")).unwrap();
+        let loaded = load_with(folder.path(), &service, Some(&key));
+        let shown = shown(folder.path(), &loaded).remove(0);
+        assert!(shown.starts_with("a: servers.d/a.toml:2:"), "{shown}");
+        let missing = "the credential `gh` of `env.TOKEN` is not given to the service";
+        assert!(shown.ends_with(missing), "{shown}");
+    }
+
+    #[test]
+    fn a_credential_is_an_error_for_a_daemon_without_any_and_a_warning_for_a_check() {
+        let text = "command = \"x\"\nenv.TOKEN = { credential = \"gh\" }";
+        let folder = folder(&[("servers.d/a.toml", text)]);
+        let key = HashKey([1; 32]);
+        let loaded = load_with(folder.path(), &base(&[]), Some(&key));
+        let error = loaded.errors().remove(0);
+        assert!(error.message.contains("`gh` of `env.TOKEN`"), "{error}");
+        let loaded = load_from(folder.path());
+        assert!(loaded.errors().is_empty());
+        let warning = loaded.warnings[0].to_line();
+        assert!(warning.contains("`gh` of `env.TOKEN`"), "{warning}");
     }
 
     #[test]

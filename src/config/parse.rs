@@ -857,7 +857,7 @@ mod tests {
         3 | COUNT =‹…›
           |        ^^^
           = put it in quotes: every value of an environment is text
-        /c/servers.d/x.toml:4:8: error: `env.LIST` must be a string, { file = … } or { command = … }, not an array
+        /c/servers.d/x.toml:4:8: error: `env.LIST` must be a string, { file = … }, { command = … } or { credential = … }, not an array
           |
         4 | LIST =‹…›
           |       ^^^
@@ -881,11 +881,11 @@ mod tests {
             "F = { command = [] }\n",
         );
         insta::assert_snapshot!(errors(text), @r##"
-        /c/servers.d/x.toml:3:5: error: `env.A` needs either `file` or `command`
+        /c/servers.d/x.toml:3:5: error: `env.A` needs one of `file`, `command` and `credential`
           |
         3 | A =‹…›
           |    ^^^
-        /c/servers.d/x.toml:4:5: error: `env.B` needs either `file` or `command`
+        /c/servers.d/x.toml:4:5: error: `env.B` needs one of `file`, `command` and `credential`
           |
         4 | B =‹…›
           |    ^^^
@@ -954,8 +954,6 @@ mod tests {
             "protocol = \"modern\"\n",
             "watchdog = \"1m\"\n",
             "allow_mcpd = true\n",
-            "[env]\n",
-            "T = { credential = \"t\" }\n",
             "[limits]\n",
             "memory = \"1GiB\"\n",
         );
@@ -988,15 +986,22 @@ mod tests {
           |
         8 | allow_mcpd = true
           | ^^^^^^^^^^
-        /c/servers.d/x.toml:10:7: error: `credential` of `env.T` is not available in this version of mcpd
-           |
-        10 | T =‹…›
-           |    ^^^
-        /c/servers.d/x.toml:11:2: error: `limits` is not available in this version of mcpd
-           |
-        11 | [limits]
-           |  ^^^^^^
+        /c/servers.d/x.toml:9:2: error: `limits` is not available in this version of mcpd
+          |
+        9 | [limits]
+          |  ^^^^^^
         "##);
+    }
+
+    #[test]
+    fn a_credential_has_the_name_of_a_file() {
+        let spec = parse("command = \"x\"\nenv.T = { credential = \"gh-token\" }");
+        let expected = EnvValue::Credential("gh-token".to_owned());
+        assert_eq!(spec.launch.env["T"], expected);
+        for name in ["", "..", "a/b", "a b", "ä", &"n".repeat(256)] {
+            let text = format!("command = \"x\"\nenv.T = {{ credential = \"{name}\" }}");
+            assert!(parse_with(&text, &Draft::default()).is_err(), "{name:?}");
+        }
     }
 
     #[test]

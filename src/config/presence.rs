@@ -12,7 +12,7 @@ use super::environment::Base;
 use super::load::{is_executable, with_lines, with_stand_ins};
 use super::regular_file::read_regular_file;
 use super::resolve::{Program, ResolvedLaunch, command_line, resolve};
-use super::sources::read_file_sources;
+use super::sources::{Credentials, read_file_sources};
 use super::spec::{EnvValue, ServerSpec};
 
 /// The command that means mcpd itself.
@@ -20,7 +20,7 @@ const OURSELVES: &str = "mcpd";
 
 /// What `spec`, which is valid, names in vain.
 pub fn missing_files(spec: &ServerSpec, base: &Base) -> Vec<Diagnostic> {
-    let read = read_file_sources(spec, base.user().uid, None);
+    let read = read_file_sources(spec, base.user().uid, Credentials::Unseen, None);
     let launch = read
         .map(|read| with_stand_ins(spec, read.sources))
         .and_then(|sources| resolve(spec, base, &sources));

@@ -17,8 +17,8 @@ use super::expand::{MissingVariables, Origin, Template, expand_home};
 use super::redact::Redactor;
 use super::spec::{EnvValue, ServerSpec};
 
-/// What was read for one server: the pairs of its `env_file`, the contents of its `{ file }` values
-/// and the output of its `{ command }` values, by the name of the variable.
+/// What was read for one server: the pairs of its `env_file`, the contents of its `{ file }`
+/// and `{ credential }` values and the output of its `{ command }` values, by the variable's name.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Sources {
     /// In the order of the file; of two with one name the later counts.
@@ -245,18 +245,20 @@ impl Build<'_> {
                 let expanded = template.expand(|name| below.get(name));
                 self.expanded(&key, template, expanded)
             }
-            EnvValue::File(_) | EnvValue::Command(_) => match sources.values.get(name) {
-                Some(value) => Some(OsString::from_vec(value.clone())),
-                None => {
-                    self.error(
-                        Code::Value,
-                        &key,
-                        None,
-                        format!("the value of `{key}` was not read"),
-                    );
-                    None
+            EnvValue::File(_) | EnvValue::Command(_) | EnvValue::Credential(_) => {
+                match sources.values.get(name) {
+                    Some(value) => Some(OsString::from_vec(value.clone())),
+                    None => {
+                        self.error(
+                            Code::Value,
+                            &key,
+                            None,
+                            format!("the value of `{key}` was not read"),
+                        );
+                        None
+                    }
                 }
-            },
+            }
         }
     }
 

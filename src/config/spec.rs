@@ -57,7 +57,7 @@ pub struct ServerSpec {
     pub launch: LaunchSpec,
     /// How the child is held and used: a change here is applied live.
     pub policy: Policy,
-    /// Keyed hashes of what `env_file` and `{ file }` values held when the file was loaded, by key
+    /// Keyed hashes of what `env_file`, `{ file }` and `{ credential }` values held when the file was loaded, by key
     /// (`env_file`, `env.NAME`), so that a change of the contents is seen without keeping them.
     pub contents: BTreeMap<String, Fingerprint>,
 }
@@ -83,7 +83,7 @@ impl ServerSpec {
     pub fn sources(&self) -> impl Iterator<Item = &Path> {
         let values = self.launch.env.values().filter_map(|value| match value {
             EnvValue::File(path) => Some(path.as_path()),
-            EnvValue::Text(_) | EnvValue::Command(_) => None,
+            EnvValue::Text(_) | EnvValue::Command(_) | EnvValue::Credential(_) => None,
         });
         self.launch.env_file.as_deref().into_iter().chain(values)
     }
@@ -116,6 +116,9 @@ pub enum EnvValue {
     File(PathBuf),
     /// The standard output of a command, run for a spawn only, one trailing newline cut.
     Command(CommandValue),
+    /// What systemd gives the service under this name, one trailing newline cut
+    /// (`LoadCredential=`, systemd.exec(5)).
+    Credential(String),
 }
 
 /// A command whose output is a value. Compared by its text.

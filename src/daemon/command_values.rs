@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::config::diagnostics::{Code, Diagnostic};
 use crate::config::resolve::{Sources, command_line};
-use crate::config::sources::{cut_newline, read_file_sources};
+use crate::config::sources::{Credentials, cut_newline, read_file_sources};
 use crate::config::spec::{CommandValue, EnvValue, ServerSpec};
 use crate::time::Moment;
 
@@ -71,7 +71,11 @@ pub(crate) async fn read_sources(
     shared: &Shared,
 ) -> Result<Sources, Vec<Diagnostic>> {
     let (copy, uid) = (spec.clone(), shared.base.user().uid);
-    let read = tokio::task::spawn_blocking(move || read_file_sources(&copy, uid, None));
+    let folder = shared.base.credentials_dir().map(Path::to_owned);
+    let read = tokio::task::spawn_blocking(move || {
+        let credentials = Credentials::of_daemon(folder.as_deref());
+        read_file_sources(&copy, uid, credentials, None)
+    });
     let broken_off = |_| {
         let message = "reading the files of its values was broken off";
         vec![Diagnostic::file_error(Code::File, &spec.file, message)]
