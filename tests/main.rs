@@ -21,6 +21,7 @@ mod readme;
 mod reload;
 mod restart;
 mod sdk;
+mod service;
 mod status;
 mod stderr_logs;
 mod under_load;

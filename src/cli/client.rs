@@ -3,6 +3,7 @@
 //! Decides how long to wait and what an answer means for the exit code. Never starts a daemon
 //! (see `start_daemon`) and never touches a server.
 
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind as IoKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -20,14 +21,17 @@ use super::escape::escape;
 use super::output::complain;
 use super::places::Places;
 use crate::control::{
-    Attach, Attached, CONTROL_LINE_LIMIT_BYTES, ErrorKind, Hello, Request, UnreadableReply,
-    decode_reply, encode_request,
+    Attach, Attached, CONTROL_LINE_LIMIT_BYTES, ENDING_NOTE, ErrorKind, Hello, Request,
+    UnreadableReply, decode_reply, encode_request,
 };
 
 /// For what the daemon answers from memory.
 pub(crate) const QUICK: Duration = Duration::from_secs(10);
 /// For what waits for servers. Their own deadlines end it long before.
 pub(crate) const PATIENT: Duration = Duration::from_secs(600);
+
+/// How much a daemon may say of itself in its lock file.
+const LOCK_TEXT_LIMIT_BYTES: u64 = 16 << 10;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -69,6 +73,15 @@ impl Client {
     /// Connects to the daemon of `places`.
     pub(crate) fn connect(places: &Places) -> Result<Self, ConnectError> {
         places.check_runtime_dir().map_err(ConnectError::Other)?;
+        let served = match is_served(&places.socket) {
+            // Without a lock file no daemon has ever been here, unless there is no seeing it.
+            None => places.unit_file.is_none(),
+            Some(served) => served,
+        };
+        if !served {
+            let gone = io::Error::from(IoKind::NotFound);
+            return Self::connect_by_note(places).ok_or_else(|| refused(&places.socket, gone));
+        }
         match Self::connect_to(&places.socket) {
             Ok(client) if places.paths.socket_is_chosen() => client.compare_folders(places),
             Err(ConnectError::NoDaemon(error)) => {
@@ -111,7 +124,7 @@ impl Client {
         }
         let noted = std::fs::read_to_string(places.socket_note()).ok()?;
         let noted = PathBuf::from(noted.trim_end_matches('\n'));
-        (noted.is_absolute() && noted != places.socket)
+        (noted.is_absolute() && noted != places.socket && is_served(&noted) != Some(false))
             .then(|| Self::connect_to(&noted).ok())
             .flatten()
     }
@@ -231,6 +244,27 @@ impl DaemonProcess {
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(_) => return false,
             }
+        }
+    }
+}
+
+/// Whether a daemon serves `socket`, as its lock tells; `None` if there is no lock to go by. A socket
+/// may be there without a daemon: systemd keeps it, and starts one for whoever connects, which is
+/// not for a command to do that only wants to know.
+fn is_served(socket: &Path) -> Option<bool> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let mut lock = File::open(PathBuf::from(path)).ok()?;
+    match lock.try_lock_shared() {
+        // Let go at once: the next daemon outwaits it.
+        Ok(()) => Some(false),
+        Err(TryLockError::Error(_)) => None,
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = Vec::new();
+            let read = (&mut lock)
+                .take(LOCK_TEXT_LIMIT_BYTES)
+                .read_to_end(&mut holder);
+            Some(read.is_err() || !holder.ends_with(ENDING_NOTE.as_bytes()))
         }
     }
 }
@@ -365,6 +399,23 @@ mod tests {
         let (mut client, _daemon) = client(b"");
         let error = client.ask::<Hello>(&Request::Hello, QUICK).unwrap_err();
         assert_eq!(error.kind, Kind::Unreachable);
+    }
+
+    #[test]
+    fn the_lock_tells_whether_a_daemon_serves() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        assert_eq!(is_served(&socket), None);
+        let path = folder.path().join("s.lock");
+        std::fs::write(&path, "pid 7").unwrap();
+        assert_eq!(is_served(&socket), Some(false), "a crash leaves the file");
+        let lock = File::open(&path).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(is_served(&socket), Some(true));
+        std::fs::write(&path, format!("pid 7{ENDING_NOTE}")).unwrap();
+        assert_eq!(is_served(&socket), Some(false), "it is ending");
+        drop(lock);
+        assert_eq!(is_served(&socket), Some(false));
     }
 
     #[test]

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use super::Context;
 use super::error::{CliError, Verdict};
+use super::output::complain;
 use super::places::{Places, refused, unusable};
 use super::start_daemon::{READY, detach};
 use crate::config::dirs::DirectoryError;
 use crate::config::environment::{Environment, User};
 use crate::config::paths::{PathError, Paths};
+use crate::daemon::is_stderr_the_journal;
 
 /// What a daemon is told about its start.
 #[derive(Debug)]
@@ -80,8 +82,13 @@ pub(crate) fn cmd_daemon(context: &Context, arguments: Arguments) -> Result<Verd
         return Ok(Verdict::Done);
     }
     if !arguments.ready_on_stdout {
-        serve(context, &places, arguments, &mut None)?;
-        return Ok(Verdict::Done);
+        return match serve(context, &places, arguments, &mut None) {
+            Err(error) if is_stderr_the_journal() => {
+                complain(&as_errors(&error.render()));
+                Err(error.silent())
+            }
+            served => served.map(|()| Verdict::Done),
+        };
     }
     // A session of its own, apart from the process that started it (setsid(2)).
     _ = nix::unistd::setsid();
@@ -116,12 +123,19 @@ fn serve(
         drop(std::fs::remove_file(places.ended_marker()));
         // Only clients with another XDG_RUNTIME_DIR need the note.
         drop(std::fs::write(&note, places.socket.as_os_str().as_bytes()));
+        // A crash has left the last one's, and only a file that is made anew is noticed.
+        drop(std::fs::remove_file(places.ready_file()));
+        drop(std::fs::write(
+            places.ready_file(),
+            std::process::id().to_string(),
+        ));
         if let Some(mut report) = report.take() {
             // Whoever waited may have given up; the daemon serves all the same.
             drop(writeln!(report, "{READY}"));
         }
     });
     ended.map_err(failed)?;
+    drop(std::fs::remove_file(places.ready_file()));
     // Shims that cannot read it start a daemon again, as after a crash.
     let pid = std::process::id().to_string();
     drop(std::fs::write(places.ended_marker(), pid));
@@ -133,12 +147,29 @@ fn started_by() -> String {
     // Set for the main process of a unit; inherited by terminals, where it names another process.
     let unit = std::env::var("SYSTEMD_EXEC_PID").ok();
     if unit.is_some_and(|pid| pid == std::process::id().to_string()) {
-        return "systemd".to_owned();
+        let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        return unit_of(&cgroup)
+            .map_or_else(|| "systemd".to_owned(), |unit| format!("systemd {unit}"));
     }
     match io::IsTerminal::is_terminal(&io::stdin()) {
         true => "terminal".to_owned(),
         false => "command".to_owned(),
     }
+}
+
+/// Each line with the priority of an error, as the journal takes it (sd-daemon(3)).
+fn as_errors(text: &str) -> String {
+    text.lines().map(|line| format!("<3>{line}\n")).collect()
+}
+
+/// The service whose process has `cgroup`, the text of `/proc/self/cgroup` (cgroups(7)).
+fn unit_of(cgroup: &str) -> Option<&str> {
+    let path = cgroup.lines().find_map(|line| {
+        line.strip_prefix("0::")
+            .or_else(|| line.strip_prefix("1:name=systemd:"))
+    })?;
+    // Below it there may be groups of its own making.
+    path.rsplit('/').find(|part| part.ends_with(".service"))
 }
 
 /// Standard output for the one report; afterwards nothing of it is left in the daemon.
@@ -159,5 +190,25 @@ fn failed(error: ServeError) -> CliError {
         ServeError::Directory(error) => unusable(error),
         ServeError::Config(message) => CliError::config(message),
         ServeError::Other(error) => CliError::internal("the daemon cannot run").because(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_is_the_innermost_service_of_the_control_group() {
+        let check = |cgroup: &str, expected| assert_eq!(unit_of(cgroup), expected, "{cgroup}");
+        let slice = "0::/user.slice/user-1000.slice/user@1000.service/app.slice";
+        check(&format!("{slice}/mcpd.service\n"), Some("mcpd.service"));
+        check(
+            &format!("{slice}/mcpd.service/supervisor\n"),
+            Some("mcpd.service"),
+        );
+        let hybrid = "12:pids:/x\n1:name=systemd:/user.slice/mcpd.service\n0::/x.service\n";
+        check(hybrid, Some("mcpd.service"));
+        check("0::/\n", None);
+        check("", None);
     }
 }

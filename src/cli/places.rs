@@ -11,8 +11,8 @@ use crate::config::dirs::{
     DirectoryError, check_runtime_dir, current_user, find_paths, prepare_runtime_dir,
     prepare_state_dir,
 };
-use crate::config::environment::{Environment, User};
-use crate::config::paths::{PathError, PathFlags, Paths};
+use crate::config::environment::{Environment, User, home};
+use crate::config::paths::{PathError, PathFlags, Paths, config_home, data_home};
 
 /// The places of one configuration, and whose they are.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Places {
     pub(crate) user: User,
     /// `mcpd.sock`, which fits into an address.
     pub(crate) socket: PathBuf,
+    /// The unit file by which systemd runs the daemon of these places, if one is installed.
+    pub(crate) unit_file: Option<PathBuf>,
 }
 
 impl Places {
@@ -34,10 +36,19 @@ impl Places {
             check_config_dir(paths.config_dir())?;
         }
         let socket = paths.socket().map_err(refused)?.to_owned();
+        // The service knows nothing of places that a terminal has chosen.
+        let is_service = paths.is_default()
+            && !paths.socket_is_chosen()
+            && flags.state.is_none()
+            && environment.get_filled("MCPD_STATE").is_none();
+        let unit_file = is_service
+            .then(|| find_unit_file(environment, &user))
+            .flatten();
         Ok(Self {
             paths,
             user,
             socket,
+            unit_file,
         })
     }
 
@@ -50,6 +61,12 @@ impl Places {
     /// it do not take it for a crash.
     pub(crate) fn ended_marker(&self) -> PathBuf {
         self.beside_socket(".ended")
+    }
+
+    /// The file that a daemon makes once it serves and takes away when it ends, so that shims which
+    /// wait for one see it come. The socket may be there all the time.
+    pub(crate) fn ready_file(&self) -> PathBuf {
+        self.paths.runtime_dir().join("ready")
     }
 
     /// The lock under which a daemon is started, so that many starters end with one.
@@ -88,6 +105,30 @@ impl Places {
     pub(crate) fn check_runtime_dir(&self) -> Result<(), CliError> {
         check_runtime_dir(&self.paths, &self.user).map_err(unusable)
     }
+}
+
+/// Where a person's own units lie (systemd.unit(5)).
+pub(crate) fn own_units_dir(environment: &Environment, user: &User) -> PathBuf {
+    config_home(environment, &home(environment, user)).join("systemd/user")
+}
+
+/// The first unit file of the daemon in the order in which systemd looks for it. One that is masked
+/// is a link to `/dev/null`, and so no file.
+fn find_unit_file(environment: &Environment, user: &User) -> Option<PathBuf> {
+    let own = own_units_dir(environment, user);
+    let data = data_home(environment, &home(environment, user)).join("systemd/user");
+    let others = [
+        Path::new("/etc/systemd/user"),
+        &data,
+        Path::new("/usr/local/lib/systemd/user"),
+        Path::new("/usr/lib/systemd/user"),
+    ];
+    let mut folders = std::iter::once(own.as_path()).chain(others);
+    let file = folders.find_map(|folder| {
+        let file = folder.join("mcpd.service");
+        file.exists().then_some(file)
+    })?;
+    file.is_file().then_some(file)
 }
 
 /// A configuration that was named must be there, or a mistyped path would pass for an empty one.
@@ -139,6 +180,48 @@ mod tests {
             assert_eq!(error.kind, Kind::Config);
             assert!(error.message.contains(name), "{}", error.message);
         }
+    }
+
+    /// The unit file that is found with `flags` in the home `root`.
+    fn unit_file(root: &Path, flags: &PathFlags) -> Option<PathBuf> {
+        let environment: Environment = [("HOME", root)].into_iter().collect();
+        Places::find(flags, &environment).unwrap().unit_file
+    }
+
+    #[test]
+    fn the_service_is_that_of_the_default_places() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join(".config/systemd/user/mcpd.service");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let plain = PathFlags::default();
+        assert_eq!(unit_file(root.path(), &plain), Some(file));
+        let socket = Some(root.path().join("s"));
+        let state = Some(root.path().join("state"));
+        for flags in [
+            PathFlags {
+                socket,
+                ..plain.clone()
+            },
+            PathFlags { state, ..plain },
+        ] {
+            assert_eq!(unit_file(root.path(), &flags), None, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_unit_that_is_masked_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join(".config/systemd/user/mcpd.service");
+        let shared = root.path().join(".local/share/systemd/user/mcpd.service");
+        for file in [&own, &shared] {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        }
+        std::fs::write(&shared, "").unwrap();
+        let plain = PathFlags::default();
+        assert_eq!(unit_file(root.path(), &plain), Some(shared));
+        std::os::unix::fs::symlink("/dev/null", &own).unwrap();
+        assert_eq!(unit_file(root.path(), &plain), None);
     }
 
     #[test]

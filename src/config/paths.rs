@@ -140,6 +140,16 @@ pub fn config_folder(
     ConfigFolder { chosen, default }
 }
 
+/// The folder of all of a person's configuration.
+pub fn config_home(environment: &Environment, home: &Path) -> PathBuf {
+    xdg_dir(environment, "XDG_CONFIG_HOME", home, ".config")
+}
+
+/// The folder of what programs keep for a person.
+pub fn data_home(environment: &Environment, home: &Path) -> PathBuf {
+    xdg_dir(environment, "XDG_DATA_HOME", home, ".local/share")
+}
+
 /// `$XDG_RUNTIME_DIR`, unless it is empty or relative, which the specification tells to ignore.
 pub fn xdg_runtime_dir(environment: &Environment) -> Option<PathBuf> {
     absolute(environment.get("XDG_RUNTIME_DIR"))

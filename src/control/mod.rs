@@ -31,3 +31,7 @@ pub use status::{
 /// The version of this protocol. It grows when an older peer could misread a newer one; a new
 /// method or member is no such case.
 pub const PROTOCOL: u32 = 1;
+
+/// What a daemon that is ending writes at the end of its lock file where its socket stays behind for
+/// the next one. Clients then take it for gone.
+pub const ENDING_NOTE: &str = ", ending";

@@ -13,7 +13,8 @@ use crate::time::Moment;
 
 use super::clock;
 use super::shared::Shared;
-use super::socket::SocketFile;
+use super::socket::{self, SocketFile};
+use super::systemd::Notifier;
 
 /// Fixed at the start, but for the listener that is ended once.
 #[derive(Debug)]
@@ -27,16 +28,22 @@ pub(crate) struct DaemonFacts {
     pub(crate) state_dir: PathBuf,
     pub(crate) containment: &'static str,
     pub(crate) warnings: Vec<String>,
-    pub(crate) listener: Mutex<Option<(AbortHandle, SocketFile)>>,
+    /// With the file of the control socket, if it is ours: a service manager keeps its own, for the
+    /// next daemon.
+    pub(crate) listener: Mutex<Option<(AbortHandle, Option<SocketFile>)>>,
+    pub(crate) notifier: Notifier,
 }
 
 impl DaemonFacts {
-    /// No further connection is accepted on the control socket; its file goes with it.
+    /// No further connection is accepted on the control socket; its file goes with it if it is ours.
     pub(crate) fn stop_listening(&self) {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((task, file)) = listener.take() {
             task.abort();
-            file.remove();
+            match file {
+                Some(file) => file.remove(),
+                None => socket::note_ending(&self.socket),
+            }
         }
     }
 

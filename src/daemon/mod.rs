@@ -20,11 +20,13 @@ mod registry;
 mod shared;
 mod socket;
 mod stderr;
+mod systemd;
 mod worker;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,7 +52,9 @@ use log::Logs;
 use registry::{Event, Registry};
 use shared::Shared;
 use socket::SocketLock;
+use systemd::Notifier;
 
+pub use journal::is_stderr_the_journal;
 pub use socket::SocketError;
 
 /// Events that may wait for the registry.
@@ -101,6 +105,17 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 /// It could not begin. Once it has begun it always ends well.
 pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonError> {
     let _journal = journal::start().map_err(system("start the log"))?;
+    // Before anything else is opened, so that what is handed over cannot be taken for our own.
+    let handed = systemd::take_listener(&options.environment, options.paths.socket()?);
+    let (notifier, notifier_thread) =
+        Notifier::start(&options.environment).map_err(system("start to notify"))?;
+    let given = Given {
+        listener: handed.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the socket that was handed over cannot be used");
+            None
+        }),
+        notifier: notifier.clone(),
+    };
     // Whoever started us may have blocked signals; both we and our children need them.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .map_err(io::Error::from)
@@ -112,7 +127,7 @@ pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonErr
         .enable_all()
         .build()
         .map_err(system("start the runtime"))?;
-    let begun = runtime.block_on(Daemon::begin(options, spawner, inherited.bits()));
+    let begun = runtime.block_on(Daemon::begin(options, given, spawner, inherited.bits()));
     let ended = begun.map(|daemon| {
         let Daemon {
             registry,
@@ -121,15 +136,27 @@ pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonErr
             ..
         } = daemon;
         ready();
+        notifier.ready(registry.summary());
         runtime.block_on(registry.run());
         (log_thread, lock)
     });
-    // Tasks hold the last senders of the log.
+    if let Err(error) = &ended {
+        notifier.failed(&chain(error));
+    }
+    // Tasks hold the last senders of the log, and of notices.
     runtime.shutdown_timeout(LAST_WAIT);
+    drop(notifier);
+    notifier_thread.finish();
     let (log_thread, lock) = ended?;
     log_thread.finish();
     drop(lock);
     Ok(())
+}
+
+/// What came with the start, from a service manager.
+struct Given {
+    listener: Option<OwnedFd>,
+    notifier: Notifier,
 }
 
 /// Everything that a running daemon consists of.
@@ -142,6 +169,7 @@ struct Daemon {
 impl Daemon {
     async fn begin(
         options: DaemonOptions,
+        given: Given,
         spawner: Spawner,
         umask: u32,
     ) -> Result<Self, DaemonError> {
@@ -175,7 +203,13 @@ impl Daemon {
         let limit = loaded.daemon.config.memory_limit_bytes;
         let (logs, log_thread) =
             Logs::start(&paths.logs_dir()).map_err(system("start the log writer"))?;
-        let (listener, socket_file) = socket::bind(&socket_path)?;
+        let (listener, socket_file) = match given.listener {
+            Some(listener) => (socket::adopt(listener, &socket_path)?, None),
+            None => {
+                let (listener, file) = socket::bind(&socket_path)?;
+                (listener, Some(file))
+            }
+        };
         let (sender, events) = mpsc::channel(INBOX);
         tokio::spawn({
             let spawner = spawner.clone();
@@ -199,6 +233,7 @@ impl Daemon {
             host_keys: AtomicU64::new(0),
             registry: sender.clone(),
             serving: RwLock::new(()),
+            states_changed: Arc::default(),
         });
         let accepting = shared.clone();
         let listening = tokio::spawn(listen::accept_each(listener, move |stream| {
@@ -215,7 +250,13 @@ impl Daemon {
             containment: "subreaper",
             warnings: Vec::new(),
             listener: Mutex::new(Some((listening.abort_handle(), socket_file))),
+            notifier: given.notifier.clone(),
         });
+        tokio::spawn(systemd::keep_told(
+            given.notifier,
+            shared.states_changed.clone(),
+            sender.clone(),
+        ));
         forward_signals(&sender).map_err(system("listen for signals"))?;
         let mut registry = Registry::new(shared, facts, paths, events, idle_exit);
         registry.apply_first(loaded).await;

@@ -28,6 +28,7 @@ use crate::time::Moment;
 use super::clock;
 use super::facts::DaemonFacts;
 use super::shared::Shared;
+use super::systemd::render_status;
 use super::worker::{Command, Event as WorkerEvent, Setting, Ticket, Worker, WorkerHandle};
 
 use listeners::ServerSocket;
@@ -59,6 +60,8 @@ pub(crate) enum Event {
     Evict(HostKey),
     /// A worker whose server has no configuration has nothing left to do.
     Unneeded,
+    /// Whether the registry lives, and how its servers are.
+    Pulse(oneshot::Sender<String>),
     /// SIGHUP.
     Reload,
     /// SIGTERM and SIGINT; a second one does not wait for anybody.
@@ -177,7 +180,7 @@ impl Registry {
     }
 
     async fn handle(&mut self, event: Event) {
-        if !matches!(event, Event::Evict(_)) {
+        if !matches!(event, Event::Evict(_) | Event::Pulse(_)) {
             self.last_use = clock::now();
         }
         match event {
@@ -192,6 +195,8 @@ impl Registry {
                 drop(answer.send(attachment));
             }
             Event::Evict(host) => self.tell_all(|| Command::Evict(host)).await,
+            // Whoever asked may have left.
+            Event::Pulse(answer) => drop(answer.send(self.summary())),
             Event::Unneeded => self.forget_unneeded().await,
             Event::Reload => self.reload(None, false).await,
             Event::Terminate => {
@@ -202,6 +207,18 @@ impl Registry {
                 self.end(mode).await;
             }
         }
+    }
+
+    /// All servers in one line.
+    pub(crate) fn summary(&self) -> String {
+        let servers: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| !slot.setting.is_unknown())
+            .map(|(name, slot)| (&**name, slot.worker.published.borrow().status.state))
+            .collect();
+        let hosts = self.slots.values().map(|slot| slot.attachments).sum();
+        render_status(&servers, hosts)
     }
 
     async fn request(&mut self, request: Request, answer: Answer) {
@@ -364,6 +381,7 @@ impl Registry {
             return;
         }
         self.ending = Some(mode);
+        self.facts.notifier.stopping();
         self.facts.stop_listening();
         for slot in self.slots.values_mut() {
             slot.socket.close();

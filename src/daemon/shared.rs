@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{RwLock, mpsc};
+use tokio::sync::{Notify, RwLock, mpsc};
 
 use crate::config::environment::Base;
 use crate::config::fingerprint::HashKey;
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) registry: mpsc::Sender<registry::Event>,
     /// Read while a control request is served, so that the end waits for replies being written.
     pub(crate) serving: RwLock<()>,
+    /// Some server is in another state than before.
+    pub(crate) states_changed: Arc<Notify>,
 }
 
 impl Shared {

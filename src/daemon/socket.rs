@@ -6,12 +6,21 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{UnixListener, UnixStream};
+
+use crate::control::ENDING_NOTE;
+
+/// How long somebody who only looks whether the lock is held may hold it.
+const LOOK_WAIT: Duration = Duration::from_millis(200);
+/// Between two tries for the lock.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// `sun_path` holds 108 bytes with its final NUL (unix(7)).
 pub(crate) const SOCKET_PATH_LIMIT_BYTES: usize = 107;
@@ -64,7 +73,7 @@ impl SocketLock {
             .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
             .open(&path)
             .map_err(failed("open the lock file", &path))?;
-        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        let mut file = match lock_patiently(file) {
             Ok(file) => file,
             Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
                 let mut holder = String::new();
@@ -85,6 +94,18 @@ impl SocketLock {
         }
         Ok(Self { _file: file })
     }
+}
+
+/// Clients take the lock for a moment to see whether there is a daemon; they are outwaited.
+fn lock_patiently(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errno)> {
+    for _ in 0..LOOK_WAIT.as_millis() / LOOK_EVERY.as_millis() {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Err((file, nix::errno::Errno::EWOULDBLOCK)) => file,
+            settled => return settled,
+        };
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
 }
 
 /// Where the lock of a socket lies.
@@ -142,6 +163,30 @@ pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), SocketErro
         .map_err(failed("set the mode of", path))?;
     let file = SocketFile::new(path).map_err(failed("look at", path))?;
     Ok((listener, file))
+}
+
+/// Listens on the socket at `path` that a service manager has made. The caller holds the lock that
+/// covers it.
+pub(crate) fn adopt(listener: OwnedFd, path: &Path) -> Result<UnixListener, SocketError> {
+    let listener = StdUnixListener::from(listener);
+    listener
+        .set_nonblocking(true)
+        .and_then(|()| UnixListener::from_std(listener))
+        .map_err(failed("listen on", path))
+}
+
+/// Leaves word for clients that the daemon of this socket is ending, though the socket itself stays
+/// and takes connections: they would be the next daemon's, and bring it to life.
+pub(crate) fn note_ending(socket: &Path) {
+    let path = lock_path(socket);
+    let noted = OpenOptions::new()
+        .append(true)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
+        .open(&path)
+        .and_then(|mut file| file.write_all(ENDING_NOTE.as_bytes()));
+    if let Err(error) = noted {
+        tracing::warn!(path = ?path, %error, "cannot write the lock file");
+    }
 }
 
 /// Removes what a dead daemon left at `path`; refuses to touch anything else.

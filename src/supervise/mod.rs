@@ -26,7 +26,7 @@ pub mod launcher;
 pub mod process_tree;
 pub mod reap;
 pub mod spawn;
-mod sys;
+pub(crate) mod sys;
 
 pub use child::GroupSignal;
 pub use failure::{FailureKind, SpawnFailure, Stage};

@@ -24,13 +24,15 @@ const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
 const LAST_SIGNAL: libc::c_int = 64;
 
 /// Takes ownership of a descriptor that this process was started with. To be called once for each
-/// number, by the exec shim only.
-pub(super) fn take_inherited(fd: RawFd) -> io::Result<OwnedFd> {
+/// number, by the exec shim for what the spawner gave it, and by the daemon for what a service
+/// manager gave it (sd_listen_fds(3)).
+pub(crate) fn take_inherited(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD has no argument and no effect; it only tells whether `fd` is open.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` is open, and nothing else in the shim knows of it: the spawner put it there.
+    // SAFETY: `fd` is open, and nothing else in this process knows of it: whoever started it put
+    // it there.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

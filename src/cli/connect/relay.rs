@@ -113,6 +113,8 @@ impl Relay {
         self.tried = true;
         if self.session.is_opened() && self.folder.is_none() {
             self.folder = folder.and_then(watch);
+            // A daemon may have come before it was looked out for.
+            self.tried = false;
         }
     }
 
@@ -342,7 +344,8 @@ fn is_later(error: &io::Error) -> bool {
 pub(super) fn watch(folder: &Path) -> Option<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let descriptor = inotify::init(flags).ok()?;
-    // A socket is there before it listens; the change of its mode comes after that.
+    // A socket is there before it listens; the change of its mode comes after that, and last comes
+    // the file that says that a daemon is ready.
     let events = inotify::WatchFlags::CREATE | inotify::WatchFlags::ATTRIB;
     inotify::add_watch(&descriptor, folder, events).ok()?;
     Some(descriptor)

@@ -127,6 +127,7 @@ impl Registry {
         if self.ending.is_some() {
             return;
         }
+        let _reloading = self.facts.notifier.reloading();
         let begun = clock::now();
         self.watching.begin_look();
         let outcome = match self.read().await {

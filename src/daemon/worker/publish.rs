@@ -64,7 +64,10 @@ impl Worker {
             status: self.status(clock::now()),
         });
         let unneeded = self.setting.is_absent() && published.is_down();
-        self.publisher.send_replace(published);
+        let state = published.status.state;
+        if self.publisher.send_replace(published).status.state != state {
+            self.shared.states_changed.notify_one();
+        }
         for acknowledge in self.unacknowledged.drain(..) {
             // Whoever waited may have left.
             acknowledge.send(()).unwrap_or(());
