@@ -1,7 +1,7 @@
 //! The daemon as a service of systemd, and `mcpd service`.
 //!
 //! What systemd does to a process can be done by a test too, with a shell between that knows its own
-//! pid.
+//! pid. What only systemd itself can show runs in a live user session: see [`session`].
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -13,6 +13,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::common::{Home, MCPD, TestDaemon, make_private, wait_until};
+
+mod session;
 
 /// Where systemd listens, and what it was told.
 struct Manager {
@@ -183,4 +185,40 @@ fn lines_for_a_file_have_a_time() {
         Some(daemon.log()).filter(|log| log.contains("-bad"))
     });
     assert!(log.starts_with("20") && log.contains("WARN"), "{log}");
+}
+
+/// Without a systemd of the user, `mcpd service` says what is missing and changes nothing.
+#[test]
+fn without_a_user_manager_nothing_is_installed() {
+    let home = Home::new();
+    for verb in ["install", "status"] {
+        let outcome = home.mcpd(&["service", verb]).expect_code(3);
+        assert!(outcome.stderr.contains("systemd"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("\nhint: "), "{}", outcome.stderr);
+    }
+    assert!(!home.path("config/systemd").exists());
+    assert!(!home.path("config/mcpd/mcpd.toml").exists());
+    let outcome = home.mcpd(&["service", "uninstall"]).expect_code(0);
+    assert!(outcome.stdout.contains("no unit"), "{}", outcome.stdout);
+}
+
+/// The service is for the default places only.
+#[test]
+fn a_trial_is_no_service() {
+    let home = Home::new();
+    let mut command = home.command(&["--config", ".", "service", "install"]);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let outcome = home.run(&mut command).expect_code(2);
+    assert!(outcome.stderr.contains("default"), "{}", outcome.stderr);
+}
+
+/// Without a manager to start it, a unit that is installed keeps nobody from being served.
+#[test]
+fn a_unit_without_a_manager_is_no_obstacle() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    home.write("config/systemd/user/mcpd.service", "[Service]\n");
+    let outcome = home.mcpd(&["call", "fake", "sum", "a=2", "b=3"]);
+    assert_eq!(outcome.expect_code(0).stdout, "5\n");
+    home.mcpd(&["shutdown"]).expect_code(0);
 }

@@ -20,6 +20,7 @@ mod places;
 mod reload;
 mod reset_failed;
 mod restart;
+mod service;
 mod shutdown;
 mod start;
 mod start_daemon;
@@ -110,6 +111,8 @@ enum Command {
     Tools(tools::Arguments),
     /// Call a tool of a server
     Call(call::Arguments),
+    /// Run the daemon as a service of systemd
+    Service(service::Arguments),
     /// Be a small MCP server with four operations, for trials
     ExampleServer(example_server::Arguments),
 }
@@ -193,6 +196,7 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Logs(arguments) => logs::cmd_logs(&context, arguments),
         Command::Tools(arguments) => tools::cmd_tools(&context, arguments),
         Command::Call(arguments) => call::cmd_call(&context, arguments),
+        Command::Service(arguments) => service::cmd_service(&context, arguments),
         Command::ExampleServer(arguments) => example_server::cmd_example_server(arguments),
     }
 }

@@ -29,6 +29,7 @@ use super::clock::Deadline;
 use super::error::{CliError, Kind};
 use super::escape::escape;
 use super::places::Places;
+use super::service::UserManager;
 use crate::config::environment::{Base, Environment};
 use crate::control::Attach;
 
@@ -76,7 +77,12 @@ pub(crate) fn connect_or_start(
     if wish == Wish::UnlessShutDown && places.shutdown_marker().exists() {
         return Err(shut_down());
     }
-    start(context, places, by)?;
+    // The unit first: what it starts has its resources, its restarts and its end in order. Without a
+    // user manager there is nobody to start it.
+    let is_unit = places.unit_file.is_some();
+    if !(is_unit && UserManager::new(places).start_service()?) {
+        start(context, places, by)?;
+    }
     Ok(Client::connect(places)?)
 }
 
