@@ -1,5 +1,8 @@
 //! The behaviour of the real daemon, one module a theme: real processes, real sockets, a fake server that
 //! plays the faults, and a home of its own a test.
+//!
+//! A number such as `C024` names a fault that users of local servers met in the field; the comment beside it
+//! tells it. Each has at least one test, so that it can be found again by its number.
 
 mod common;
 

@@ -96,7 +96,7 @@ pub enum ErrorKind {
     MethodNotFound,
     InvalidParams,
     Internal,
-    /// The server or the daemon cannot serve this (design section 8).
+    /// The server or the daemon cannot serve this.
     Unavailable,
     /// A table is full.
     Overloaded,

@@ -67,7 +67,7 @@ pub enum OutcomeKind {
     UnknownServer,
 }
 
-/// The step of a teardown after which nothing was left (`supervision.md` c).
+/// The step of a teardown after which nothing was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopStep {

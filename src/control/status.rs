@@ -131,7 +131,7 @@ pub enum State {
     Unknown,
 }
 
-/// The state, exactly. The spellings are those of `supervision.md` (a).
+/// The state, exactly. The spellings are a contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Substate {

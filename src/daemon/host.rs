@@ -111,7 +111,7 @@ fn our_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Whether this peer may use the control socket (design: only our uid, no child of ours).
+/// Whether this peer may use the control socket (only our uid, no child of ours).
 fn admit(peer: Peer) -> Result<(), ControlError> {
     let refuse = |message: &str| Err(ControlError::new(ErrorKind::NotAllowed, message));
     if peer.uid != our_uid() {

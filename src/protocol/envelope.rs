@@ -22,7 +22,7 @@ const IDS_LIMIT_BYTES: usize = 4 * ID_LIMIT_BYTES;
 const DEEPEST: usize = 4;
 
 /// The members that mcpd reads in a message. Each is compared after unescaping, wherever it stands
-/// at its level, and may stand there once (design 5, read members).
+/// at its level, and may stand there once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Member {

@@ -1,7 +1,7 @@
 //! Request ids: the bytes they were sent as, and when two of them are the same id.
 //!
 //! Decides equality: type and value, as JSON has them, so `1`, `1.0` and `1e0` are one id and `1`
-//! and `"1"` are two (design: ids). Never changes an id: an answer carries the very bytes that the
+//! and `"1"` are two. Never changes an id: an answer carries the very bytes that the
 //! request had. An id owns its bytes, because a slice would keep the line it came from in memory
 //! for as long as the request is open.
 

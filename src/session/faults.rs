@@ -1,7 +1,7 @@
 //! What becomes of lines on a child's stdout that are no messages.
 //!
 //! Decides which open requests are charged with such a line, so that nobody waits for an answer
-//! that was lost (design 5, size), and how loudly noise is reported. Never ends a session.
+//! that was lost, and how loudly noise is reported. Never ends a session.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -46,7 +46,7 @@ const ATTACH_ATTEMPTS: u32 = 3;
 /// How often it is tried whether a daemon listens while its lock is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A daemon of a trial configuration that was started by itself ends this long after its last
-/// client (design section 2).
+/// client.
 const TRIAL_IDLE: Duration = Duration::from_secs(600);
 /// What a line of a report begins with that is a hint.
 const HINT: &str = "hint: ";
@@ -201,7 +201,7 @@ fn inherited_descriptors() -> Result<Vec<i32>, CliError> {
 }
 
 /// What passes from the host to the daemon: who and where the user is and how the network is
-/// reached (design section 3). Its PATH, its secrets and all else stay behind.
+/// reached. Its PATH, its secrets and all else stay behind.
 fn base_environment(context: &Context, places: &Places) -> Environment {
     let base = Base::new(
         context.environment.clone(),

@@ -262,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// What an error towards a host says beyond its sentence (design section 8, `data.detail`).
+    /// What an error towards a host says beyond its sentence (`data.detail`).
     pub(super) fn explain_detail(&self) -> Value {
         let supervisor = self.supervisor.status();
         let exec = self.exec_status(&supervisor);
