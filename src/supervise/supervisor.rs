@@ -15,7 +15,7 @@ use super::backoff::Backoff;
 use super::failure::SpawnFailure;
 use super::run::Run;
 use super::state::{
-    Action, Cause, EndedRun, Event, Mode, RunResult, ServiceHint, Substate, SupervisorStatus,
+    Action, Cause, EndedRun, Event, Mode, RunResult, ServiceHint, State, Substate, SupervisorStatus,
 };
 use super::teardown::{Purpose, Teardown};
 use crate::config::spec::Policy;
@@ -195,6 +195,12 @@ impl Supervisor {
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// The state alone: [`Self::status`] copies all that is known, which is too much for a question
+    /// that is asked with every message.
+    pub fn state(&self) -> State {
+        self.shown.state()
     }
 
     /// The living generation, or the last.

@@ -274,7 +274,7 @@ impl Worker {
 
     /// Whether the worker has nothing left to do.
     fn is_finished(&self) -> bool {
-        let state = self.supervisor.status().state;
+        let state = self.supervisor.state();
         self.ending && matches!(state, supervise::State::Stopped | supervise::State::Failed)
     }
 
@@ -297,7 +297,7 @@ impl Worker {
     /// Why nothing is served: the file's fault in its own words, else the state and its reason.
     fn unavailable(&self, message: String) -> Unavailable {
         let name = &self.instance;
-        let state = self.supervisor.status().state.as_str();
+        let state = self.supervisor.state().as_str();
         let message = match self.setting.fault(name) {
             Some(fault) => fault,
             None if message.is_empty() => format!("server \"{name}\" is {state}"),
