@@ -280,9 +280,7 @@ impl Paths {
 
     /// The lock that is held by the one daemon of this socket.
     pub fn lock_file(&self) -> PathBuf {
-        let mut path = self.socket.clone().into_os_string();
-        path.push(".lock");
-        path.into()
+        lock_path(&self.socket)
     }
 
     pub fn state_dir(&self) -> &Path {
@@ -336,6 +334,13 @@ fn runtime_dir(
 fn hashed_name(real_path: &Path) -> String {
     let hash = blake3::hash(real_path.as_os_str().as_bytes()).to_hex();
     format!("mcpd-{}", &hash[..8])
+}
+
+/// The lock of the socket at this path.
+pub fn lock_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
 }
 
 fn check_socket_path(path: &Path) -> Result<(), PathError> {

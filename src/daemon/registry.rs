@@ -166,7 +166,6 @@ impl Registry {
                 }
             }
         }
-        self.close_all_sockets();
         for answer in self.farewells.drain(..) {
             // Whoever asked may have left.
             drop(answer.send(Ok(self::answer::no_outcomes())));
@@ -217,8 +216,7 @@ impl Registry {
             .filter(|(_, slot)| !slot.setting.is_unknown())
             .map(|(name, slot)| (&**name, slot.worker.published.borrow().status.state))
             .collect();
-        let hosts = self.slots.values().map(|slot| slot.attachments).sum();
-        render_status(&servers, hosts)
+        render_status(&servers, self.attachments())
     }
 
     async fn request(&mut self, request: Request, answer: Answer) {
@@ -273,13 +271,7 @@ impl Registry {
             );
             return refuse(ErrorKind::InvalidParams, message);
         }
-        if self
-            .slots
-            .values()
-            .map(|slot| slot.attachments)
-            .sum::<usize>()
-            >= ATTACHMENT_LIMIT
-        {
+        if self.attachments() >= ATTACHMENT_LIMIT {
             let message = format!("{ATTACHMENT_LIMIT} hosts are attached already");
             return refuse(ErrorKind::Overloaded, message);
         }
@@ -313,6 +305,11 @@ impl Registry {
                 returned: self.tickets.clone(),
             },
         })
+    }
+
+    /// Hosts of all servers.
+    fn attachments(&self) -> usize {
+        self.slots.values().map(|slot| slot.attachments).sum()
     }
 
     fn add_slot(&mut self, server: &str, setting: Setting) {
@@ -383,21 +380,16 @@ impl Registry {
         self.ending = Some(mode);
         self.facts.notifier.stopping();
         self.facts.stop_listening();
+        // Nothing opens one again: a daemon that ends applies no configuration.
         for slot in self.slots.values_mut() {
             slot.socket.close();
         }
         self.tell_all(|| Command::Shutdown(mode)).await;
     }
 
-    fn close_all_sockets(&mut self) {
-        for slot in self.slots.values_mut() {
-            slot.socket.close();
-        }
-    }
-
     fn idle_deadline(&self) -> Option<Moment> {
         let limit = self.idle_exit?;
-        let in_use = self.ending.is_some() || self.slots.values().any(|slot| slot.attachments > 0);
+        let in_use = self.ending.is_some() || self.attachments() > 0;
         (!in_use).then_some(self.last_use + limit)
     }
 }

@@ -15,15 +15,14 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::config::paths::{SOCKET_PATH_LIMIT_BYTES, lock_path};
+
 use crate::control::ENDING_NOTE;
 
 /// How long somebody who only looks whether the lock is held may hold it.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 /// Between two tries for the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// `sun_path` holds 108 bytes with its final NUL (unix(7)).
-pub(crate) const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -106,13 +105,6 @@ fn lock_patiently(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errn
         std::thread::sleep(LOOK_EVERY);
     }
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
-}
-
-/// Where the lock of a socket lies.
-pub(crate) fn lock_path(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".lock");
-    PathBuf::from(name)
 }
 
 /// The file of a socket that this process bound. It is removed by [`Self::remove`] only, and only

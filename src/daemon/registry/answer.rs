@@ -109,11 +109,7 @@ impl Registry {
         daemon.generation = self.generation;
         self.watching.name().clone_into(&mut daemon.watcher);
         daemon.warnings.extend(self.watching.warnings());
-        daemon.attachments = self
-            .slots
-            .values()
-            .map(|slot| slot.attachments as u64)
-            .sum();
+        daemon.attachments = self.attachments() as u64;
         daemon.errors = self
             .stray
             .iter()
