@@ -334,17 +334,24 @@ impl Fault {
     /// The sample with control characters escaped and bytes that are no text replaced, fit for a
     /// terminal or a log.
     pub fn sample_text(&self) -> String {
-        let text = String::from_utf8_lossy(&self.sample);
-        let mut shown = String::with_capacity(text.len());
-        for character in text.chars() {
-            if character.is_control() {
-                shown.extend(character.escape_default());
-            } else {
-                shown.push(character);
-            }
-        }
-        shown
+        shown(&self.sample)
     }
+}
+
+/// The start of `bytes`, at most [`SAMPLE_BYTES`] of them, with control characters escaped and what
+/// is no text replaced: fit for a terminal or a log.
+pub fn shown(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(SAMPLE_BYTES)];
+    let text = String::from_utf8_lossy(start);
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// One line of a stream. Blank lines are none.
@@ -511,5 +518,10 @@ mod tests {
                 "{text:?}"
             );
         }
+    }
+
+    #[test]
+    fn control_bytes_are_escaped_where_noise_is_shown() {
+        assert_eq!(shown(b"\x1b[33mx\xff"), "\\u{1b}[33mx\u{fffd}");
     }
 }

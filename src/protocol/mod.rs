@@ -23,7 +23,7 @@ pub use id::RequestId;
 pub use json::Span;
 pub use line::LineReader;
 pub use message::{
-    Batch, BatchItem, Fault, FaultReason, InvalidReason, Kind, Line, Message, Outcome,
+    Batch, BatchItem, Fault, FaultReason, InvalidReason, Kind, Line, Message, Outcome, shown,
 };
 pub use opening::{ChildIdentity, Opening};
 pub use splice::Splice;

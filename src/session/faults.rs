@@ -135,20 +135,6 @@ impl Noise {
     }
 }
 
-/// The start of `bytes`, fit for a terminal or a log.
-pub(super) fn shown(bytes: &[u8]) -> String {
-    let start = &bytes[..bytes.len().min(200)];
-    let mut text = String::new();
-    for character in String::from_utf8_lossy(start).chars() {
-        if character.is_control() {
-            text.extend(character.escape_default());
-        } else {
-            text.push(character);
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::requests::{Asker, OpenRequest, Progress, Purpose};
@@ -299,10 +285,5 @@ mod tests {
         }
         assert_eq!(noise.note("banner", "c".to_owned(), at(60)).len(), 2);
         assert_eq!((noise.lines(), noise.sample()), (62, Some("c")));
-    }
-
-    #[test]
-    fn control_bytes_are_escaped_where_noise_is_shown() {
-        assert_eq!(shown(b"\x1b[33mx\xff"), "\\u{1b}[33mx\u{fffd}");
     }
 }

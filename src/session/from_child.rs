@@ -6,7 +6,7 @@
 use super::action::{LogLevel, MuxAction};
 use super::admission::is_request_method;
 use super::answers::Failure;
-use super::faults::{complaint, describe, shown};
+use super::faults::{complaint, describe};
 use super::levels::Level;
 use super::limits::UNREAD_ANSWERS_TO_CHILD_BYTES;
 use super::mux::Mux;
@@ -14,7 +14,7 @@ use crate::ids::HostKey;
 use crate::protocol::write::{error_response, result_response};
 use crate::protocol::{
     BatchItem, ErrorCode, Fault, FaultReason, Frame, Kind, Line, Member, Message, Outcome,
-    RequestId, Splice,
+    RequestId, Splice, shown,
 };
 
 impl Mux {
