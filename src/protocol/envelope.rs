@@ -18,6 +18,9 @@ const IDS_LIMIT: usize = 1_000;
 /// Bytes that the remembered ids of one line may hold together.
 const IDS_LIMIT_BYTES: usize = 4 * ID_LIMIT_BYTES;
 
+/// What the names of `_meta` begin with that MCP reserves for itself (2026-07-28 `basic/index`).
+pub const META_PREFIX: &[u8] = b"io.modelcontextprotocol/";
+
 /// The deepest object in which a read member can stand: batch, message, params, meta.
 const DEEPEST: usize = 4;
 
@@ -52,6 +55,20 @@ pub enum Member {
     ParamsMeta,
     /// `params._meta.progressToken`
     MetaProgressToken,
+    /// `params._meta.io.modelcontextprotocol/protocolVersion`: marks a request as modern.
+    MetaProtocolVersion,
+    /// `params._meta.io.modelcontextprotocol/clientInfo`
+    MetaClientInfo,
+    /// `params._meta.io.modelcontextprotocol/clientCapabilities`
+    MetaClientCapabilities,
+    /// `params._meta.io.modelcontextprotocol/logLevel`
+    MetaLogLevel,
+    /// `params._meta.io.modelcontextprotocol/subscriptionId`: of what belongs to a listen.
+    MetaSubscriptionId,
+    /// `params.inputResponses`: of a request that is sent again with answers.
+    ParamsInputResponses,
+    /// `params.requestState`: of a request that is sent again.
+    ParamsRequestState,
 }
 
 /// The objects in which read members stand.
@@ -69,7 +86,7 @@ pub(crate) enum Level {
 
 impl Member {
     /// How many there are.
-    pub(crate) const COUNT: usize = 13;
+    pub(crate) const COUNT: usize = 20;
 
     /// Every member, in the order of the enum.
     pub const ALL: [Self; Self::COUNT] = [
@@ -86,6 +103,13 @@ impl Member {
         Self::ParamsProgressToken,
         Self::ParamsMeta,
         Self::MetaProgressToken,
+        Self::MetaProtocolVersion,
+        Self::MetaClientInfo,
+        Self::MetaClientCapabilities,
+        Self::MetaLogLevel,
+        Self::MetaSubscriptionId,
+        Self::ParamsInputResponses,
+        Self::ParamsRequestState,
     ];
 
     /// The member that is called `name` (escapes undone) in an object of that level.
@@ -103,7 +127,22 @@ impl Member {
             (Level::Params, b"requestId") => Self::ParamsRequestId,
             (Level::Params, b"progressToken") => Self::ParamsProgressToken,
             (Level::Params, b"_meta") => Self::ParamsMeta,
+            (Level::Params, b"inputResponses") => Self::ParamsInputResponses,
+            (Level::Params, b"requestState") => Self::ParamsRequestState,
             (Level::Meta, b"progressToken") => Self::MetaProgressToken,
+            (Level::Meta, _) => return Self::find_reserved(name.strip_prefix(META_PREFIX)?),
+            _ => return None,
+        })
+    }
+
+    /// The member of `params._meta` that is called so behind the prefix that MCP reserves.
+    fn find_reserved(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"protocolVersion" => Self::MetaProtocolVersion,
+            b"clientInfo" => Self::MetaClientInfo,
+            b"clientCapabilities" => Self::MetaClientCapabilities,
+            b"logLevel" => Self::MetaLogLevel,
+            b"subscriptionId" => Self::MetaSubscriptionId,
             _ => return None,
         })
     }
@@ -133,6 +172,15 @@ impl Member {
             Self::ParamsProgressToken => "params.progressToken",
             Self::ParamsMeta => "params._meta",
             Self::MetaProgressToken => "params._meta.progressToken",
+            Self::MetaProtocolVersion => "params._meta.io.modelcontextprotocol/protocolVersion",
+            Self::MetaClientInfo => "params._meta.io.modelcontextprotocol/clientInfo",
+            Self::MetaClientCapabilities => {
+                "params._meta.io.modelcontextprotocol/clientCapabilities"
+            }
+            Self::MetaLogLevel => "params._meta.io.modelcontextprotocol/logLevel",
+            Self::MetaSubscriptionId => "params._meta.io.modelcontextprotocol/subscriptionId",
+            Self::ParamsInputResponses => "params.inputResponses",
+            Self::ParamsRequestState => "params.requestState",
         }
     }
 }
@@ -155,7 +203,7 @@ pub(crate) struct MemberSpan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Envelope {
     /// One bit a member that is there.
-    pub(crate) present: u16,
+    pub(crate) present: u32,
     pub(crate) spans: [MemberSpan; Member::COUNT],
     /// The first read member that stood twice at its level.
     pub(crate) duplicate: Option<Member>,

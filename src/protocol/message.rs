@@ -356,6 +356,10 @@ pub fn shown(bytes: &[u8]) -> String {
 
 /// One line of a stream. Blank lines are none.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every line is a message, and a box would cost each an allocation"
+)]
 pub enum Line {
     /// A JSON object.
     Message(Message),

@@ -3,6 +3,7 @@
 //! Decides what a line of bytes is and how it is changed on its way; never who it is for.
 
 pub mod envelope;
+pub mod eras;
 pub mod error;
 pub mod frame;
 mod grammar;
@@ -27,7 +28,7 @@ pub use message::{
 };
 pub use opening::{ChildIdentity, Opening};
 pub use splice::Splice;
-pub use version::{Version, negotiate};
+pub use version::{Era, ModernVersion, Revision, Version, negotiate};
 
 #[cfg(test)]
 mod fuzz;

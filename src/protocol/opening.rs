@@ -12,7 +12,7 @@ use super::envelope::Member;
 use super::frame::Frame;
 use super::json::{self, ValueType};
 use super::message::{Fault, FaultReason, InvalidReason, Kind, Message, Outcome};
-use super::version::Version;
+use super::version::{Revision, Version};
 use super::write;
 use crate::time::Moment;
 
@@ -47,8 +47,8 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildIdentity {
     /// What is spoken with it.
-    pub version: Version,
-    /// Its whole `InitializeResult`, byte for byte.
+    pub version: Revision,
+    /// Its whole `InitializeResult` or `DiscoverResult`, byte for byte.
     pub result: Bytes,
     /// The `capabilities` in it, byte for byte.
     pub capabilities: Bytes,
@@ -260,7 +260,7 @@ fn read_result(result: &[u8]) -> Result<ChildIdentity, Refusal> {
         Some(json::text(value)?.into_owned())
     };
     Ok(ChildIdentity {
-        version,
+        version: Revision::Legacy(version),
         // Copied: a slice would hold on to the memory that the line was read into.
         result: Bytes::copy_from_slice(result),
         capabilities: Bytes::copy_from_slice(capabilities),
@@ -387,7 +387,7 @@ mod tests {
             b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n"
         );
         let identity = opening.poll_outcome().unwrap().unwrap();
-        assert_eq!(identity.version, Version::V2025_06_18);
+        assert_eq!(identity.version, Revision::Legacy(Version::V2025_06_18));
         assert_eq!(identity.result, RESULT);
         assert_eq!(identity.server_name.as_deref(), Some("n"));
         assert_eq!(identity.server_version.as_deref(), Some("1"));
@@ -403,7 +403,8 @@ mod tests {
             let mut opening = begun();
             let result = format!(r#"{{"protocolVersion":"{version}","capabilities":{{}}}}"#);
             hear(&mut opening, &answer(&result));
-            assert_eq!(opening.poll_outcome().unwrap().unwrap().version, version);
+            let identity = opening.poll_outcome().unwrap().unwrap();
+            assert_eq!(identity.version, Revision::Legacy(version));
         }
     }
 

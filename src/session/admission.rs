@@ -16,8 +16,9 @@ use super::requests::{BatchKey, Purpose};
 use super::service::{Refusal, Service, refusal};
 use super::subscriptions::{Next, URI_LIMIT_BYTES, Uri};
 use crate::ids::HostKey;
+use crate::protocol::eras::era_of;
 use crate::protocol::id::ID_LIMIT_BYTES;
-use crate::protocol::{ErrorCode, Member, Message, RequestId, json};
+use crate::protocol::{Era, ErrorCode, Member, Message, RequestId, json};
 
 /// A request of a host while it is looked at.
 #[derive(Clone, Debug)]
@@ -74,14 +75,14 @@ impl Mux {
             return Decision::Refuse(Failure::of_message(ErrorCode::INVALID_REQUEST, complaint));
         }
         let method = message.method().unwrap_or_default();
-        let is_modern = has_modern_version(message);
-        if let Some(decision) = decide_by_era(method, is_modern) {
+        let era = era_of(message);
+        if let Some(decision) = decide_by_era(method, era) {
             return decision;
         }
         if method == "initialize" {
             return self.decide_initialize(incoming);
         }
-        if self.session_of(incoming.host) == Session::New {
+        if era == Era::Legacy && self.session_of(incoming.host) == Session::New {
             return invalid_params(format!("`{method}` may not come before `initialize`"));
         }
         if let Some(failure) = self.tool_complaint(method, message) {
@@ -260,28 +261,32 @@ impl Mux {
     }
 }
 
-/// What is decided by era alone. The modern era is not served yet, and a legacy child may end at a
-/// request that it does not expect, so none of it is passed on.
-fn decide_by_era(method: &str, is_modern: bool) -> Option<Decision> {
+/// What is decided by era alone.
+fn decide_by_era(method: &str, era: Era) -> Option<Decision> {
     let not_found = |what: String| {
         Some(Decision::Refuse(Failure::of_message(
             ErrorCode::METHOD_NOT_FOUND,
             what,
         )))
     };
-    match method {
-        "server/discover" => {
+    match (era, method) {
+        (_, "server/discover") => {
             not_found("`server/discover` is not served: use `initialize`".to_owned())
         }
-        "ping" | "initialize" if is_modern => not_found(format!(
+        (
+            Era::Modern,
+            "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "tasks/list"
+            | "tasks/result",
+        ) => not_found(format!(
             "`{method}` is not part of the version that the request names"
         )),
-        "ping" => Some(Decision::Answer(b"{}")),
-        _ if is_modern => Some(Decision::Refuse(Failure::of_message(
-            ErrorCode::INVALID_REQUEST,
-            "requests with a protocol version of their own are not served: use `initialize`",
-        ))),
-        _ if method.starts_with("tasks/") => {
+        (Era::Legacy, "ping") => Some(Decision::Answer(b"{}")),
+        (Era::Legacy, _) if method.starts_with("tasks/") => {
             not_found("tasks are not offered by a server that hosts share".to_owned())
         }
         _ => None,
@@ -290,12 +295,6 @@ fn decide_by_era(method: &str, is_modern: bool) -> Option<Decision> {
 
 fn invalid_params(complaint: String) -> Decision {
     Decision::Refuse(Failure::of_message(ErrorCode::INVALID_PARAMS, complaint))
-}
-
-/// Whether the request says for itself which version it is of, as MCP has it from 2026-07-28 on.
-fn has_modern_version(message: &Message) -> bool {
-    let meta = message.value(Member::ParamsMeta).unwrap_or_default();
-    json::find_member(meta, "io.modelcontextprotocol/protocolVersion").is_some()
 }
 
 fn uri_of(message: &Message) -> Option<Uri> {

@@ -139,7 +139,7 @@ impl Noise {
 mod tests {
     use super::super::requests::{Asker, OpenRequest, Progress, Purpose};
     use super::*;
-    use crate::protocol::{Line, LineReader};
+    use crate::protocol::{Era, Line, LineReader};
 
     /// Feeds these lines with requests 1 to `open` open: the ids that each line is charged to.
     #[track_caller]
@@ -177,6 +177,7 @@ mod tests {
                 method: "x".into(),
                 arrived: Moment::ZERO,
                 progress: Progress::Waiting,
+                era: Era::Legacy,
                 is_call: false,
                 had_progress: false,
             },

@@ -16,6 +16,7 @@ use super::requests::{
     Asker, BatchKey, HostAsker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId,
 };
 use crate::ids::HostKey;
+use crate::protocol::eras::era_of;
 use crate::protocol::{
     Batch, BatchItem, ErrorCode, Fault, FaultReason, Kind, Line, Member, Message, RequestId,
     Splice, Version, json, negotiate,
@@ -232,6 +233,7 @@ impl Mux {
                 .collect(),
             arrived: self.now,
             progress: Progress::Waiting,
+            era: era_of(&message),
             is_call,
             had_progress: false,
         };

@@ -33,7 +33,7 @@ impl Welcome {
     /// What hosts are told of this child. `server` names it if it does not name itself.
     pub(super) fn of(identity: &ChildIdentity, server: &str) -> Self {
         let mut welcome = Self {
-            version: identity.version,
+            version: identity.version.newest_for_legacy_hosts(),
             result: identity.result.clone(),
             changes: Vec::new(),
             offered: Vec::new(),
@@ -54,7 +54,7 @@ impl Welcome {
         welcome
     }
 
-    /// The version that the child speaks.
+    /// The newest version that a legacy host is told.
     pub(super) const fn version(&self) -> Version {
         self.version
     }
@@ -141,11 +141,12 @@ fn with_list_changed(capability: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Revision;
 
     fn welcome(result: &str) -> Welcome {
         let part = |name| json::find_member(result.as_bytes(), name).map(|entry| entry.value);
         let identity = ChildIdentity {
-            version: Version::V2025_11_25,
+            version: Revision::Legacy(Version::V2025_11_25),
             result: Bytes::copy_from_slice(result.as_bytes()),
             capabilities: Bytes::copy_from_slice(part("capabilities").unwrap_or_default()),
             server_name: None,

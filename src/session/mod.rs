@@ -20,6 +20,7 @@
 //! | `subscriptions`, `levels`, `catalogue`, `tools` | who holds, hears, has seen, may call what? |
 //! | `service` | does a request wait, or is it refused? |
 //! | `faults` | which request has lost its answer? |
+//! | `eras` | what becomes of a request whose host speaks another era than the child? |
 //! | `limits` | how much may be held? |
 //!
 //! The invariants, each of which the sequence test in `tests` holds against random histories: a
@@ -33,6 +34,7 @@ mod answers;
 mod attach;
 mod batch;
 mod catalogue;
+mod eras;
 mod faults;
 mod from_child;
 mod from_host;

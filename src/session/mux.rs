@@ -23,7 +23,7 @@ use super::settings::{HostInfo, MuxConfig};
 use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest};
 use super::subscriptions::Subscriptions;
 use crate::ids::{Generation, HostKey};
-use crate::protocol::{ChildIdentity, ErrorCode, Frame, FrameArena, Line, Opening};
+use crate::protocol::{ChildIdentity, Era, ErrorCode, Frame, FrameArena, Line, Opening};
 use crate::time::{Moment, earliest};
 
 /// How long a host that ended its input is waited for: after that what it still has open is
@@ -42,6 +42,8 @@ pub(super) struct Child {
     pub(super) generation: Generation,
     /// The first exchange; before its end no request is written.
     pub(super) opening: Opening,
+    /// What it speaks, once it has opened its session.
+    pub(super) era: Era,
     /// What hosts are told of the child, once it has opened its session.
     pub(super) welcome: Option<Welcome>,
     pub(super) charges: Charges,
@@ -294,6 +296,8 @@ impl Mux {
         if frame.is_none() {
             self.child_was_told = false;
         }
+        // A request may have been answered here instead of being written.
+        self.settle();
         frame
     }
 
@@ -378,6 +382,11 @@ impl Mux {
         self.child
             .as_ref()
             .is_some_and(|child| child.welcome.is_some() && child.drain.is_none())
+    }
+
+    /// The era of the child; legacy while there is none, or none that is open.
+    pub(super) fn child_era(&self) -> Era {
+        self.child.as_ref().map_or(Era::Legacy, |child| child.era)
     }
 
     pub(super) fn act(&mut self, action: MuxAction) {

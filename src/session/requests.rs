@@ -12,8 +12,8 @@ use super::catalogue::ListKind;
 use super::levels::Level;
 use super::subscriptions::Uri;
 use crate::ids::HostKey;
-use crate::protocol::RequestId;
 use crate::protocol::opening::OPENING_IDS;
+use crate::protocol::{Era, RequestId};
 use crate::time::Moment;
 
 /// A request in the table, in order of arrival. Never reused.
@@ -101,6 +101,8 @@ pub(super) struct OpenRequest {
     pub(super) method: Box<str>,
     pub(super) arrived: Moment,
     pub(super) progress: Progress,
+    /// The era that its asker speaks; of a request of our own, that of the child.
+    pub(super) era: Era,
     /// Whether it counts for `max_calls`.
     pub(super) is_call: bool,
     /// Whether a progress notification went out for it.
@@ -326,6 +328,7 @@ mod tests {
             method: "tools/call".into(),
             arrived: Moment::ZERO,
             progress: Progress::Waiting,
+            era: Era::Legacy,
             is_call: true,
             had_progress: false,
         }

@@ -20,7 +20,7 @@ use super::service::{Service, refusal};
 use super::subscriptions::Uri;
 use crate::ids::{Generation, HostKey};
 use crate::protocol::{
-    ChildIdentity, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
+    ChildIdentity, Era, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
 };
 use crate::time::Moment;
 
@@ -47,6 +47,7 @@ impl Mux {
         self.child = Some(Child {
             generation,
             opening,
+            era: Era::Legacy,
             welcome: None,
             charges: Charges::default(),
             unread_answers_bytes: 0,
@@ -57,9 +58,11 @@ impl Mux {
     /// The child has opened its session: hosts that wait for that are answered, and it is told
     /// what the child before it knew.
     pub(super) fn open_child(&mut self, identity: ChildIdentity) {
+        let era = identity.version.era();
         let welcome = Welcome::of(&identity, &self.config.server);
         self.note_identity(identity);
         if let Some(child) = &mut self.child {
+            child.era = era;
             child.welcome = Some(welcome.clone());
         }
         self.answer_initializes(&welcome);
@@ -150,6 +153,7 @@ impl Mux {
             method: method.into(),
             arrived: self.now,
             progress: Progress::Waiting,
+            era: self.child_era(),
             is_call: false,
             had_progress: false,
         };

@@ -3,6 +3,7 @@
 //! Decides when a request may go and gives it the id and the token that the child knows it by. From
 //! here on the request is written: it is never handed out again, whatever becomes of the child.
 
+use super::eras::Pairing;
 use super::limits;
 use super::mux::Mux;
 use super::queue::{Queued, Reserved};
@@ -40,10 +41,21 @@ impl Mux {
         limit.saturating_sub(self.requests.written_calls())
     }
 
-    fn write_queued(&mut self, key: RequestKey, queued: &Queued) -> Option<Frame> {
+    /// Writes what has its turn, by the way that its era and the child's make. Nothing, if it was
+    /// answered here.
+    pub(super) fn write_queued(&mut self, key: RequestKey, queued: &Queued) -> Option<Frame> {
         if !queued.is_request {
             return Some(Frame::line(queued.message.bytes().clone()));
         }
+        let era = self.requests.get(key)?.era;
+        match Pairing::of(era, self.child_era()) {
+            Pairing::Same(_) => self.write_same(key, queued),
+            Pairing::ModernHost => self.write_for_modern_host(key, queued),
+            Pairing::ModernChild => self.write_for_modern_child(key, queued),
+        }
+    }
+
+    fn write_same(&mut self, key: RequestKey, queued: &Queued) -> Option<Frame> {
         let deadline = self
             .config
             .request_timeout

@@ -1,0 +1,22 @@
+//! Where a host of one era meets a child of the other.
+//!
+//! Both may be of either era: a child for its whole life (`protocol::opening` finds out), a host
+//! request by request, and both kinds may come on one attachment. So the pairing is picked for each
+//! request, and only when it leaves the queue: no earlier is it sure which child gets it.
+//!
+//! | pairing | path | file |
+//! | --- | --- | --- |
+//! | same era | bytes pass, as the table of the design says | `upstream`, `answers` |
+//! | modern host, legacy child | translated | `modern_host` |
+//! | legacy host, modern child | translated | `modern_child` |
+//!
+//! The mux asks at four places, and each of the two paths answers all four: a request is written
+//! ([`Mux::write_queued`]), an answer comes, a notification of the child comes, a host answers a
+//! question or cancels. Bodies are rewritten by `protocol::eras`; what is kept here is kept by open
+//! request, and goes with it.
+
+pub(super) mod modern_child;
+pub(super) mod modern_host;
+mod pairing;
+
+pub(super) use pairing::Pairing;
