@@ -23,6 +23,11 @@ impl ErrorCode {
     /// MCP up to 2025-11-25: `resources/read` names a resource that does not exist.
     pub const RESOURCE_NOT_FOUND: Self = Self(-32002);
 
+    /// MCP 2026-07-28: the host did not declare a capability that the request needs.
+    pub const MISSING_CLIENT_CAPABILITY: Self = Self(-32021);
+    /// MCP 2026-07-28: the request names a version that is not spoken here.
+    pub const UNSUPPORTED_VERSION: Self = Self(-32022);
+
     /// The server cannot run: it cannot start, is disabled, unknown, failed or shut down.
     pub const SERVER_UNAVAILABLE: Self = Self(-31000);
     /// The child died while this request was open; the outcome is unknown.
@@ -51,6 +56,8 @@ impl ErrorCode {
             Self::INVALID_PARAMS => "invalid params",
             Self::INTERNAL_ERROR => "internal error",
             Self::RESOURCE_NOT_FOUND => "resource not found",
+            Self::MISSING_CLIENT_CAPABILITY => "missing client capability",
+            Self::UNSUPPORTED_VERSION => "unsupported protocol version",
             Self::SERVER_UNAVAILABLE => "server unavailable",
             Self::SERVER_EXITED => "server exited",
             Self::OVERLOADED => "overloaded",

@@ -7,9 +7,27 @@
 //! | file | question |
 //! | --- | --- |
 //! | `request` | which era is this request of? |
+//! | `for_legacy` | what does a legacy child see of a modern request? |
+//! | `result` | what does a modern host see of a legacy child's answer? |
+//! | `discover` | what is a modern host told of a legacy child? |
+//! | `listen` | what does a listen ask for, what do the messages of its stream carry? |
+//! | `question` | can a host be asked this, how is it put, is this an answer? |
+//! | `sameness` | does a retry ask what was asked first? |
 //!
 //! Source: MCP 2026-07-28, `basic/versioning`, `basic/index`, `basic/patterns/*`.
 
+pub mod discover;
+pub mod for_legacy;
+pub mod listen;
+pub mod question;
 pub mod request;
+pub mod result;
+pub mod sameness;
 
 pub use request::era_of;
+
+/// `_meta` of a result: which server it came from.
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// `_meta` of a notification: the listen stream that it belongs to.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
