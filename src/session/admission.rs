@@ -14,7 +14,7 @@ use super::limits::{OPEN_PER_CHILD, OPEN_PER_HOST};
 use super::mux::Mux;
 use super::requests::{BatchKey, Purpose};
 use super::service::{Refusal, Service, refusal};
-use super::subscriptions::{Next, URI_LIMIT_BYTES, Uri};
+use super::subscriptions::{Holder, Next, URI_LIMIT_BYTES, Uri};
 use crate::ids::HostKey;
 use crate::protocol::eras::era_of;
 use crate::protocol::id::ID_LIMIT_BYTES;
@@ -79,11 +79,22 @@ impl Mux {
         if let Some(decision) = decide_by_era(method, era) {
             return decision;
         }
+        if era == Era::Modern
+            && let Some(failure) = self.metadata_complaint(incoming)
+        {
+            return Decision::Refuse(failure);
+        }
         if method == "initialize" {
             return self.decide_initialize(incoming);
         }
         if era == Era::Legacy && self.session_of(incoming.host) == Session::New {
             return invalid_params(format!("`{method}` may not come before `initialize`"));
+        }
+        if era == Era::Legacy && matches!(method, "server/discover" | "subscriptions/listen") {
+            return Decision::Refuse(Failure::of_message(
+                ErrorCode::METHOD_NOT_FOUND,
+                format!("`{method}` needs the metadata of MCP 2026-07-28 in `_meta`"),
+            ));
         }
         if let Some(failure) = self.tool_complaint(method, message) {
             return Decision::Refuse(failure);
@@ -107,7 +118,9 @@ impl Mux {
         if token.is_some_and(|token| token.len() > ID_LIMIT_BYTES) {
             return Some("the progress token is longer than 64 KiB".to_owned());
         }
-        let is_open = self.requests.of_host(incoming.host, &incoming.id).is_some();
+        let (host, id) = (incoming.host, &incoming.id);
+        let is_open =
+            self.requests.of_host(host, id).is_some() || self.listens.of_host(host, id).is_some();
         is_open.then(|| "a request with this id is open already".to_owned())
     }
 
@@ -163,7 +176,8 @@ impl Mux {
 
     /// Why a request cannot wait for the child: a table is full, or no child will come in time.
     fn cannot_wait(&mut self, host: HostKey, message: &Message) -> Option<Failure> {
-        let full = if self.requests.count_of(host) >= OPEN_PER_HOST {
+        let open = self.requests.count_of(host) + self.listens.count_of(host);
+        let full = if open >= OPEN_PER_HOST {
             Some(format!("this host has {OPEN_PER_HOST} requests open"))
         } else if self.requests.len() >= OPEN_PER_CHILD {
             Some(format!("the server has {OPEN_PER_CHILD} requests open"))
@@ -243,9 +257,10 @@ impl Mux {
 
     fn decide_subscription(&mut self, is_subscribe: bool, host: HostKey, uri: Uri) -> Decision {
         let next = if is_subscribe {
-            self.subscriptions.subscribe(host, &uri)
+            self.subscriptions.subscribe(Holder::host(host), &uri)
         } else {
-            self.subscriptions.unsubscribe(host, &uri.text)
+            self.subscriptions
+                .unsubscribe(Holder::host(host), &uri.text)
         };
         match next {
             Next::AnswerHere => Decision::Answer(b"{}"),
@@ -270,9 +285,6 @@ fn decide_by_era(method: &str, era: Era) -> Option<Decision> {
         )))
     };
     match (era, method) {
-        (_, "server/discover") => {
-            not_found("`server/discover` is not served: use `initialize`".to_owned())
-        }
         (
             Era::Modern,
             "initialize"

@@ -3,14 +3,17 @@
 //! Decides what the host is told and puts the tables right that hung on the request. Each request
 //! leaves the table here and nowhere else, which is why it is answered once.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::action::{DropReason, MuxAction};
 use super::attach::{Input, Session};
 use super::catalogue::read_page;
+use super::eras::Pairing;
 use super::mux::Mux;
 use super::requests::{BatchKey, HostAsker, OpenRequest, Purpose, RequestKey};
 use super::service::Refusal;
+use super::subscriptions::Holder;
 use crate::ids::HostKey;
 use crate::protocol::json::ValueType;
 use crate::protocol::write::{error_response, result_response};
@@ -22,7 +25,7 @@ pub(super) struct Failure {
     pub(super) code: ErrorCode,
     pub(super) message: String,
     /// `error.data`, a whole JSON value.
-    data: Option<Vec<u8>>,
+    pub(super) data: Option<Vec<u8>>,
 }
 
 impl Failure {
@@ -32,6 +35,15 @@ impl Failure {
             code,
             message: message.into(),
             data: None,
+        }
+    }
+
+    /// An error about a message, with what more there is to say of it.
+    pub(super) fn with_data(code: ErrorCode, message: impl Into<String>, data: &Value) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: Some(data.to_string().into_bytes()),
         }
     }
 
@@ -228,6 +240,9 @@ impl Mux {
         {
             self.pool.give_back(asker.host, queued.len());
         }
+        if self.levels.end_call(key) {
+            self.sync_level();
+        }
         Some(request)
     }
 
@@ -252,14 +267,19 @@ impl Mux {
     fn settle_purpose(&mut self, request: &OpenRequest, asker: &HostAsker, fate: Fate) {
         let host = asker.host;
         match &request.purpose {
-            Purpose::Call | Purpose::List { .. } => {}
+            Purpose::Call | Purpose::List { .. } | Purpose::SubscribeFor(..) => {}
             Purpose::Initialize { .. } => self.note_initialize_lost(host),
             Purpose::Subscribe(uri) if fate == Fate::Granted => {
-                self.subscriptions.note_granted(Some(host), &uri.text);
+                let holder = Holder::host(host);
+                self.subscriptions.note_granted(Some(holder), &uri.text);
             }
             Purpose::Subscribe(uri) => {
                 let was_refused = fate == Fate::Refused;
-                if self.subscriptions.note_failed(host, &uri.text, was_refused) {
+                let holder = Holder::host(host);
+                if self
+                    .subscriptions
+                    .note_failed(holder, &uri.text, was_refused)
+                {
                     self.unsubscribe_upstream(uri);
                 }
             }
@@ -311,8 +331,18 @@ impl Mux {
             }
             _ => Vec::new(),
         };
+        let is_translated = Pairing::of(request.era, self.child_era()) == Pairing::ModernHost;
         if !is_well_formed(message) {
-            return repaired(message, &edits, asker, &self.config.server);
+            let frame = repaired(message, &edits, asker, &self.config.server);
+            return match Message::parse(Bytes::from(frame.to_vec()).slice(..frame.len() - 1)) {
+                Some(message) if is_translated => {
+                    self.answer_for_modern_host(request, asker, &message, &[])
+                }
+                _ => frame,
+            };
+        }
+        if is_translated {
+            return self.answer_for_modern_host(request, asker, message, &edits);
         }
         let mut splice = Splice::of(message);
         splice.replace_member(Member::Id, asker.id.raw());
@@ -329,7 +359,7 @@ impl Mux {
         let version = self
             .hosts
             .get(&host)
-            .and_then(|attachment| attachment.version());
+            .and_then(|attachment| attachment.version_of_errors());
         error_response(
             id,
             version,

@@ -9,7 +9,7 @@ use super::batch::BatchAnswer;
 use super::outbox::Outbox;
 use super::requests::BatchKey;
 use super::settings::HostInfo;
-use crate::protocol::Version;
+use crate::protocol::{ModernVersion, Version};
 use crate::time::Moment;
 
 /// How far the handshake of a host is.
@@ -46,6 +46,8 @@ pub(super) struct Attachment {
     pub(super) outbox: Outbox,
     pub(super) batches: BTreeMap<BatchKey, BatchAnswer>,
     pub(super) input: Input,
+    /// The modern version that its last modern request named; it may have a session beside that.
+    pub(super) modern: Option<ModernVersion>,
 }
 
 impl Attachment {
@@ -61,6 +63,15 @@ impl Attachment {
         match self.session {
             Session::Open(version) => Some(version),
             Session::New | Session::Asked => None,
+        }
+    }
+
+    /// The version by whose rules an error without an id is written: of a host without a session
+    /// that speaks the modern era, the newest legacy one, which has the same rule.
+    pub(super) const fn version_of_errors(&self) -> Option<Version> {
+        match (self.session, self.modern) {
+            (Session::New | Session::Asked, Some(_)) => Some(Version::NEWEST),
+            _ => self.version(),
         }
     }
 

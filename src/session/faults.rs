@@ -178,6 +178,7 @@ mod tests {
                 arrived: Moment::ZERO,
                 progress: Progress::Waiting,
                 era: Era::Legacy,
+                modern: None,
                 is_call: false,
                 had_progress: false,
             },

@@ -6,6 +6,7 @@
 use super::action::{LogLevel, MuxAction};
 use super::admission::is_request_method;
 use super::answers::Failure;
+use super::attach::Attachment;
 use super::faults::{complaint, describe};
 use super::levels::Level;
 use super::limits::UNREAD_ANSWERS_TO_CHILD_BYTES;
@@ -185,7 +186,10 @@ impl Mux {
             | "notifications/elicitation/complete" => self.counters.dropped += 1,
             _ if is_request_method(method) => self.counters.dropped += 1,
             // Known ones, declared or not, and unknown ones alike: everybody hears them.
-            _ => self.broadcast(&Frame::line(message.bytes().clone())),
+            _ => {
+                self.broadcast(&Frame::line(message.bytes().clone()));
+                self.tell_listens_changed(method, Some(message));
+            }
         }
     }
 
@@ -212,8 +216,14 @@ impl Mux {
 
     fn child_updated(&mut self, message: &Message) {
         let uri = message.text(Member::ParamsUri);
-        let hosts = self.subscriptions.receivers(uri.as_deref());
+        let holders = self.subscriptions.receivers(uri.as_deref());
+        let (streams, hosts): (Vec<_>, Vec<_>) =
+            holders.into_iter().partition(|one| one.listen.is_some());
+        let hosts = hosts.into_iter().map(|holder| holder.host).collect();
         self.send_to(hosts, &Frame::line(message.bytes().clone()));
+        for listen in streams.into_iter().filter_map(|holder| holder.listen) {
+            self.tell_listen(listen, message);
+        }
     }
 
     fn child_log(&mut self, message: &Message) {
@@ -224,8 +234,15 @@ impl Mux {
             .keys()
             .copied()
             .filter(|host| self.levels.hears(*host, level))
+            .filter(|host| self.hosts.get(host).is_some_and(Attachment::is_open))
             .collect();
-        self.send_to(hosts, &Frame::line(message.bytes().clone()));
+        let frame = Frame::line(message.bytes().clone());
+        if let Some(host) = self.modern_hearer(level)
+            && !hosts.contains(&host)
+        {
+            self.send(host, frame.clone(), false);
+        }
+        self.send_to(hosts, &frame);
     }
 
     /// Sends a notification to every host whose `initialize` was answered.

@@ -10,6 +10,7 @@ use super::admission::{Decision, Incoming, is_request_method};
 use super::answers::Failure;
 use super::attach::Session;
 use super::batch::BatchAnswer;
+use super::eras::ModernCall;
 use super::mux::Mux;
 use super::queue::Queued;
 use super::requests::{
@@ -18,7 +19,7 @@ use super::requests::{
 use crate::ids::HostKey;
 use crate::protocol::eras::era_of;
 use crate::protocol::{
-    Batch, BatchItem, ErrorCode, Fault, FaultReason, Kind, Line, Member, Message, RequestId,
+    Batch, BatchItem, Era, ErrorCode, Fault, FaultReason, Kind, Line, Member, Message, RequestId,
     Splice, Version, json, negotiate,
 };
 
@@ -214,6 +215,7 @@ impl Mux {
             answers.open();
         }
         let key = self.requests.next_key();
+        let era = era_of(&message);
         let request = OpenRequest {
             asker: Asker::Host(HostAsker {
                 host,
@@ -233,7 +235,8 @@ impl Mux {
                 .collect(),
             arrived: self.now,
             progress: Progress::Waiting,
-            era: era_of(&message),
+            era,
+            modern: (era == Era::Modern).then(|| Box::new(ModernCall::of(&message))),
             is_call,
             had_progress: false,
         };
@@ -285,8 +288,9 @@ impl Mux {
         let id = message
             .value(Member::ParamsRequestId)
             .and_then(RequestId::parse);
-        let Some(key) = id.and_then(|id| self.requests.of_host(host, &id)) else {
-            return;
+        let Some(id) = id else { return };
+        let Some(key) = self.requests.of_host(host, &id) else {
+            return self.cancel_listen(host, &id);
         };
         let Some(request) = self.requests.get(key) else {
             return;

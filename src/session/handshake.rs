@@ -27,6 +27,7 @@ pub(super) struct Welcome {
     /// In the order of their places.
     changes: Vec<(Span, Change)>,
     offered: Vec<ListKind>,
+    capabilities: Vec<u8>,
 }
 
 impl Welcome {
@@ -37,12 +38,14 @@ impl Welcome {
             result: identity.result.clone(),
             changes: Vec::new(),
             offered: Vec::new(),
+            capabilities: b"{}".to_vec(),
         };
         for entry in json::members(&identity.result) {
             if entry.is("protocolVersion") {
                 welcome.changes.push((entry.span, Change::Version));
             } else if entry.is("capabilities") {
                 let capabilities = welcome.read_capabilities(entry.value);
+                welcome.capabilities.clone_from(&capabilities);
                 welcome
                     .changes
                     .push((entry.span, Change::Bytes(capabilities)));
@@ -57,6 +60,11 @@ impl Welcome {
     /// The newest version that a legacy host is told.
     pub(super) const fn version(&self) -> Version {
         self.version
+    }
+
+    /// The capabilities as hosts see them.
+    pub(super) fn capabilities(&self) -> &[u8] {
+        &self.capabilities
     }
 
     /// Whether the child declared what stands behind this list.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::answers::Fate;
-use super::requests::SentLevel;
+use super::requests::{RequestKey, SentLevel};
 use crate::ids::HostKey;
 
 /// How serious a log message is. The more serious one is the greater.
@@ -60,8 +60,12 @@ const UNSET: Level = Level::Info;
 pub(super) struct Levels {
     /// Every host whose `initialize` was answered, with the level that it set.
     hosts: BTreeMap<HostKey, Option<Level>>,
+    /// Open requests of modern hosts that want to hear log messages, each with its own level.
+    calls: BTreeMap<RequestKey, Level>,
     /// What this child is known to have been set to.
     upstream: Option<Level>,
+    /// What was written last for the child to be set to, if nothing says that it was not.
+    written: Option<Level>,
     /// Requests to set the level that wait, or that the child has not answered.
     open: usize,
     /// Whether this child ever granted a level; one that has no `setLevel` stays as it is.
@@ -94,18 +98,39 @@ impl Levels {
 
     /// The level that the child has to have; `None` while nobody cares.
     pub(super) fn wanted(&self) -> Option<Level> {
-        let is_set = self.hosts.values().any(Option::is_some);
+        let is_set = self.hosts.values().any(Option::is_some) || !self.calls.is_empty();
         (is_set || self.was_granted).then(|| {
             let levels = self.hosts.values().map(|level| level.unwrap_or(UNSET));
+            let levels = levels.chain(self.calls.values().copied());
             levels.min().unwrap_or(UNSET)
         })
+    }
+
+    /// A request of a modern host that wants to hear log messages of `level` is about to be
+    /// written. The level that the child has to be asked for before it.
+    pub(super) fn begin_call(&mut self, key: RequestKey, level: Level) -> Option<Level> {
+        self.calls.insert(key, level);
+        let wanted = self.wanted()?;
+        let is_set = self.upstream == Some(wanted) && self.open == 0;
+        (!is_set && !self.gave_up && self.written != Some(wanted)).then_some(wanted)
+    }
+
+    /// A request has ended. Whether it was one that wanted to hear log messages.
+    pub(super) fn end_call(&mut self, key: RequestKey) -> bool {
+        self.calls.remove(&key).is_some()
+    }
+
+    /// The level of an open request that wants to hear log messages.
+    pub(super) fn of_call(&self, key: RequestKey) -> Option<Level> {
+        self.calls.get(&key).copied()
     }
 
     /// Whether the child is known to have the level that would be wanted if `host` had `level`, so
     /// that it need not be asked.
     pub(super) fn has_already(&self, host: HostKey, level: Level) -> bool {
         let others = self.hosts.iter().filter(|(other, _)| **other != host);
-        let wanted = others.map(|(_, level)| level.unwrap_or(UNSET)).min();
+        let others = others.map(|(_, level)| level.unwrap_or(UNSET));
+        let wanted = others.chain(self.calls.values().copied()).min();
         self.open == 0 && self.upstream == Some(wanted.map_or(level, |wanted| wanted.min(level)))
     }
 
@@ -116,19 +141,24 @@ impl Levels {
         is_due.then_some(wanted)
     }
 
-    /// A request to set the level was opened, a host's or our own.
+    /// A request of a host to set the level was opened.
     pub(super) fn note_open(&mut self) {
         self.open += 1;
+    }
+
+    /// A request of our own to set the level is written.
+    pub(super) fn note_own_written(&mut self, level: Level) {
+        self.open += 1;
+        self.written = Some(level);
     }
 
     /// A host's request is about to be written: its level counts from here on. What the child has
     /// to be asked for.
     pub(super) fn note_written(&mut self, host: HostKey, asked: Level) -> SentLevel {
         let previous = self.set(host, Some(asked));
-        SentLevel {
-            level: self.wanted().unwrap_or(asked),
-            previous,
-        }
+        let level = self.wanted().unwrap_or(asked);
+        self.written = Some(level);
+        SentLevel { level, previous }
     }
 
     /// A host's request has ended. Unless it was granted, the host is back at its previous level.
@@ -143,9 +173,12 @@ impl Levels {
         let Some(sent) = sent else { return };
         match fate {
             Fate::Granted => self.note_granted(sent.level),
-            Fate::Refused => {}
+            Fate::Refused => self.written = None,
             // Nobody knows which level the child has now.
-            Fate::Lost => self.upstream = None,
+            Fate::Lost => {
+                self.upstream = None;
+                self.written = None;
+            }
         }
         if fate != Fate::Granted && self.of(host) == Some(asked) {
             self.set(host, sent.previous);
@@ -157,7 +190,10 @@ impl Levels {
         self.open = self.open.saturating_sub(1);
         match fate {
             Fate::Granted => self.note_granted(level),
-            Fate::Refused | Fate::Lost => self.gave_up = true,
+            Fate::Refused | Fate::Lost => {
+                self.gave_up = true;
+                self.written = None;
+            }
         }
     }
 
@@ -170,6 +206,7 @@ impl Levels {
     /// The child is gone; the next one starts with its own default.
     pub(super) fn forget_child(&mut self) {
         self.upstream = None;
+        self.written = None;
         self.was_granted = false;
         self.gave_up = false;
     }

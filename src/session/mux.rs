@@ -12,6 +12,7 @@ use super::action::{ChildGone, DropReason, HostFrame, LogLevel, MuxAction};
 use super::answers::Failure;
 use super::attach::{Attachment, Input};
 use super::catalogue::Catalogue;
+use super::eras::Listens;
 use super::faults::{Charges, Noise};
 use super::handshake::Welcome;
 use super::levels::Levels;
@@ -77,6 +78,8 @@ pub struct Mux {
     pub(super) requests: Requests,
     pub(super) queue: Queue,
     pub(super) subscriptions: Subscriptions,
+    /// The listen streams of modern hosts on a legacy child.
+    pub(super) listens: Listens,
     pub(super) levels: Levels,
     pub(super) catalogue: Catalogue,
     pub(super) noise: Noise,
@@ -110,6 +113,7 @@ impl Mux {
             requests: Requests::default(),
             queue: Queue::default(),
             subscriptions: Subscriptions::default(),
+            listens: Listens::default(),
             levels: Levels::default(),
             catalogue: Catalogue::default(),
             noise: Noise::default(),
@@ -225,6 +229,7 @@ impl Mux {
     pub fn set_service(&mut self, service: Service, now: Moment) {
         self.now = now;
         self.service = service;
+        self.judge_listens();
         self.judge_waiting();
         self.settle();
     }
@@ -248,6 +253,7 @@ impl Mux {
         self.cancel_written(code);
         if code == ErrorCode::DAEMON_RESTARTED {
             self.fail_waiting(&Failure::daemon_ended(&self.config.server));
+            self.lose_listens("the daemon ended");
         }
         self.settle();
     }
@@ -322,7 +328,7 @@ impl Mux {
     /// Whether anything keeps the child from being stopped for idleness: an open or waiting
     /// request, or a subscription.
     pub fn is_busy(&self) -> bool {
-        self.requests.len() > 0 || self.subscriptions.len() > 0
+        self.requests.len() > 0 || self.subscriptions.len() > 0 || self.listens.len() > 0
     }
 
     /// The last line of noise, as it is kept.

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::catalogue::ListKind;
+use super::eras::ModernCall;
 use super::levels::Level;
-use super::subscriptions::Uri;
+use super::subscriptions::{Holder, Uri};
 use crate::ids::HostKey;
 use crate::protocol::opening::OPENING_IDS;
 use crate::protocol::{Era, RequestId};
@@ -63,6 +64,8 @@ pub(super) enum Purpose {
         cursor: Option<Bytes>,
     },
     Subscribe(Uri),
+    /// Our own subscription to a uri of a listen stream of a modern host.
+    SubscribeFor(Holder, Uri),
     Unsubscribe(Uri),
     /// `asked` is what the host wants; `sent` is there once it was written.
     SetLevel {
@@ -103,6 +106,8 @@ pub(super) struct OpenRequest {
     pub(super) progress: Progress,
     /// The era that its asker speaks; of a request of our own, that of the child.
     pub(super) era: Era,
+    /// What a modern request says of its host.
+    pub(super) modern: Option<Box<ModernCall>>,
     /// Whether it counts for `max_calls`.
     pub(super) is_call: bool,
     /// Whether a progress notification went out for it.
@@ -116,6 +121,11 @@ impl OpenRequest {
             Asker::Host(asker) => Some(asker),
             Asker::Mux => None,
         }
+    }
+
+    /// The host on whose behalf it is open.
+    pub(super) fn caller(&self) -> Option<HostKey> {
+        self.host().map(|asker| asker.host)
     }
 
     pub(super) const fn is_written(&self) -> bool {
@@ -329,6 +339,7 @@ mod tests {
             arrived: Moment::ZERO,
             progress: Progress::Waiting,
             era: Era::Legacy,
+            modern: None,
             is_call: true,
             had_progress: false,
         }

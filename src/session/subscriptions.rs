@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::eras::ListenKey;
 use crate::ids::HostKey;
 
 /// Subscriptions that one host may hold; beyond that it is told `overloaded`.
@@ -24,6 +25,20 @@ pub(super) const URI_LIMIT_BYTES: usize = 8 * 1024;
 pub(super) struct Uri {
     pub(super) text: String,
     pub(super) raw: Bytes,
+}
+
+/// Who holds a subscription: a legacy host, or one listen stream of a modern host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Holder {
+    pub(super) host: HostKey,
+    pub(super) listen: Option<ListenKey>,
+}
+
+impl Holder {
+    /// A legacy host.
+    pub(super) const fn host(host: HostKey) -> Self {
+        Self { host, listen: None }
+    }
 }
 
 /// How far a host has got with a uri.
@@ -49,7 +64,7 @@ enum Upstream {
 #[derive(Debug)]
 struct Entry {
     raw: Bytes,
-    holders: BTreeMap<HostKey, Holding>,
+    holders: BTreeMap<Holder, Holding>,
     upstream: Upstream,
 }
 
@@ -73,12 +88,12 @@ pub(super) struct Subscriptions {
 
 impl Subscriptions {
     /// A host asks for updates of `uri`.
-    pub(super) fn subscribe(&mut self, host: HostKey, uri: &Uri) -> Next {
-        let held = self.held_by_host.entry(host).or_default();
+    pub(super) fn subscribe(&mut self, holder: Holder, uri: &Uri) -> Next {
+        let held = self.held_by_host.entry(holder.host).or_default();
         let is_new = !self
             .by_uri
             .get(&uri.text)
-            .is_some_and(|entry| entry.holders.contains_key(&host));
+            .is_some_and(|entry| entry.holders.contains_key(&holder));
         if is_new && *held >= HOLDINGS_PER_HOST {
             return Next::Refuse;
         }
@@ -92,22 +107,22 @@ impl Subscriptions {
                 upstream: Upstream::Absent,
             });
         if entry.upstream == Upstream::Held {
-            entry.holders.insert(host, Holding::Granted);
+            entry.holders.insert(holder, Holding::Granted);
             return Next::AnswerHere;
         }
-        entry.holders.entry(host).or_insert(Holding::Pending);
+        entry.holders.entry(holder).or_insert(Holding::Pending);
         Next::Forward
     }
 
     /// A host wants no more updates of `uri`. With the last holder the entry goes, and the child is
     /// asked unless it never knew of it.
-    pub(super) fn unsubscribe(&mut self, host: HostKey, uri: &str) -> Next {
+    pub(super) fn unsubscribe(&mut self, holder: Holder, uri: &str) -> Next {
         let Some(entry) = self.by_uri.get(uri) else {
             // Whatever the child says to an unsubscription of nothing, its answer is the truth.
             return Next::Forward;
         };
-        let (was_holder, upstream) = (entry.holders.contains_key(&host), entry.upstream);
-        self.drop_holder(host, uri);
+        let (was_holder, upstream) = (entry.holders.contains_key(&holder), entry.upstream);
+        self.drop_holder(holder, uri);
         if self.by_uri.contains_key(uri) || (was_holder && upstream == Upstream::Absent) {
             return Next::AnswerHere;
         }
@@ -123,29 +138,29 @@ impl Subscriptions {
         }
     }
 
-    /// The child granted `host` the uri, or, without a host, a subscription that was made again.
-    pub(super) fn note_granted(&mut self, host: Option<HostKey>, uri: &str) {
+    /// The child granted `holder` the uri, or, without one, a subscription that was made again.
+    pub(super) fn note_granted(&mut self, holder: Option<Holder>, uri: &str) {
         let Some(entry) = self.by_uri.get_mut(uri) else {
             return;
         };
         entry.upstream = Upstream::Held;
-        if let Some(holding) = host.and_then(|host| entry.holders.get_mut(&host)) {
+        if let Some(holding) = holder.and_then(|holder| entry.holders.get_mut(&holder)) {
             *holding = Holding::Granted;
         }
     }
 
-    /// The request of `host` ended in any other way. Whether the child has to be told to forget the
+    /// The request of `holder` ended in any other way. Whether the child has to be told to forget the
     /// uri: nobody holds it, and it may have been granted after all.
     #[must_use]
-    pub(super) fn note_failed(&mut self, host: HostKey, uri: &str, was_refused: bool) -> bool {
+    pub(super) fn note_failed(&mut self, holder: Holder, uri: &str, was_refused: bool) -> bool {
         let Some(entry) = self.by_uri.get(uri) else {
             return false;
         };
-        if entry.holders.get(&host) != Some(&Holding::Pending) {
+        if entry.holders.get(&holder) != Some(&Holding::Pending) {
             return false;
         }
         let may_be_held = entry.upstream != Upstream::Absent && !was_refused;
-        self.drop_holder(host, uri);
+        self.drop_holder(holder, uri);
         may_be_held && !self.by_uri.contains_key(uri)
     }
 
@@ -155,7 +170,9 @@ impl Subscriptions {
         self.held_by_host.remove(&host);
         let mut forgotten = Vec::new();
         self.by_uri.retain(|text, entry| {
-            let is_last = entry.holders.remove(&host).is_some() && entry.holders.is_empty();
+            let before = entry.holders.len();
+            entry.holders.retain(|holder, _| holder.host != host);
+            let is_last = entry.holders.len() < before && entry.holders.is_empty();
             if is_last && entry.upstream != Upstream::Absent {
                 forgotten.push(Uri {
                     text: text.clone(),
@@ -192,9 +209,15 @@ impl Subscriptions {
         self.by_uri.contains_key(uri)
     }
 
+    /// Whether `holder` holds `uri`, or has asked for it.
+    pub(super) fn is_held_by(&self, holder: Holder, uri: &str) -> bool {
+        let entry = self.by_uri.get(uri);
+        entry.is_some_and(|entry| entry.holders.contains_key(&holder))
+    }
+
     /// Who gets an update of `uri`: the holders of exactly that uri, else of a prefix of it (MCP
     /// `server/resources`: an update may name a sub-resource), else all holders.
-    pub(super) fn receivers(&self, uri: Option<&str>) -> Vec<HostKey> {
+    pub(super) fn receivers(&self, uri: Option<&str>) -> Vec<Holder> {
         let exact = uri.and_then(|uri| self.by_uri.get(uri));
         if let Some(entry) = exact {
             return entry.holders.keys().copied().collect();
@@ -213,24 +236,24 @@ impl Subscriptions {
     }
 
     /// The holders of all uris that `wanted` picks, each once.
-    fn holders_where(&self, wanted: impl Fn(&str) -> bool) -> Vec<HostKey> {
-        let mut hosts: Vec<HostKey> = self
+    fn holders_where(&self, wanted: impl Fn(&str) -> bool) -> Vec<Holder> {
+        let mut holders: Vec<Holder> = self
             .by_uri
             .iter()
             .filter(|(uri, _)| wanted(uri))
             .flat_map(|(_, entry)| entry.holders.keys().copied())
             .collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        hosts
+        holders.sort_unstable();
+        holders.dedup();
+        holders
     }
 
-    fn drop_holder(&mut self, host: HostKey, uri: &str) {
+    fn drop_holder(&mut self, holder: Holder, uri: &str) {
         let Some(entry) = self.by_uri.get_mut(uri) else {
             return;
         };
-        if entry.holders.remove(&host).is_some()
-            && let Some(held) = self.held_by_host.get_mut(&host)
+        if entry.holders.remove(&holder).is_some()
+            && let Some(held) = self.held_by_host.get_mut(&holder.host)
         {
             *held -= 1;
         }
@@ -244,9 +267,9 @@ impl Subscriptions {
 mod tests {
     use super::*;
 
-    const A: HostKey = HostKey(1);
-    const B: HostKey = HostKey(2);
-    const C: HostKey = HostKey(3);
+    const A: Holder = Holder::host(HostKey(1));
+    const B: Holder = Holder::host(HostKey(2));
+    const C: Holder = Holder::host(HostKey(3));
 
     fn uri(text: &str) -> Uri {
         Uri {
@@ -257,11 +280,11 @@ mod tests {
 
     /// A host subscribes and the child grants it.
     #[track_caller]
-    fn check_granted(subscriptions: &mut Subscriptions, host: HostKey, text: &str, next: Next) {
-        assert_eq!(subscriptions.subscribe(host, &uri(text)), next);
+    fn check_granted(subscriptions: &mut Subscriptions, holder: Holder, text: &str, next: Next) {
+        assert_eq!(subscriptions.subscribe(holder, &uri(text)), next);
         if next == Next::Forward {
             subscriptions.note_written(text);
-            subscriptions.note_granted(Some(host), text);
+            subscriptions.note_granted(Some(holder), text);
         }
     }
 
@@ -272,7 +295,7 @@ mod tests {
         check_granted(&mut subscriptions, A, "u1", Next::AnswerHere);
         check_granted(&mut subscriptions, B, "u1", Next::AnswerHere);
         assert_eq!(subscriptions.unsubscribe(A, "u1"), Next::AnswerHere);
-        assert!(subscriptions.leave(A).is_empty());
+        assert!(subscriptions.leave(A.host).is_empty());
         assert_eq!(subscriptions.receivers(Some("u1")), [B]);
         assert_eq!(subscriptions.unsubscribe(B, "u1"), Next::Forward);
         assert_eq!(subscriptions.len(), 0);
@@ -283,9 +306,9 @@ mod tests {
         let mut subscriptions = Subscriptions::default();
         check_granted(&mut subscriptions, A, "u1", Next::Forward);
         check_granted(&mut subscriptions, B, "u1", Next::AnswerHere);
-        assert!(subscriptions.leave(A).is_empty());
+        assert!(subscriptions.leave(A.host).is_empty());
         let forgotten: Vec<_> = subscriptions
-            .leave(B)
+            .leave(B.host)
             .into_iter()
             .map(|uri| uri.raw)
             .collect();
@@ -352,6 +375,25 @@ mod tests {
         subscriptions.forget_child();
         assert_eq!(subscriptions.unsubscribe(A, "u1"), Next::AnswerHere);
         assert_eq!(subscriptions.unsubscribe(A, "u1"), Next::Forward);
+    }
+
+    #[test]
+    fn streams_of_one_host_hold_apart_and_go_with_it() {
+        let mut subscriptions = Subscriptions::default();
+        let stream = |number| Holder {
+            host: A.host,
+            listen: Some(ListenKey(number)),
+        };
+        check_granted(&mut subscriptions, stream(1), "u1", Next::Forward);
+        check_granted(&mut subscriptions, stream(2), "u1", Next::AnswerHere);
+        check_granted(&mut subscriptions, A, "u1", Next::AnswerHere);
+        assert_eq!(
+            subscriptions.receivers(Some("u1")),
+            [A, stream(1), stream(2)]
+        );
+        assert_eq!(subscriptions.unsubscribe(stream(1), "u1"), Next::AnswerHere);
+        assert_eq!(subscriptions.leave(A.host).len(), 1);
+        assert_eq!(subscriptions.len(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::attach::Input;
 use super::catalogue::{ListKind, WalkStep, read_page};
 use super::faults::Charges;
 use super::handshake::Welcome;
+use super::levels::Level;
 use super::mux::{Child, Drain, Mux};
 use super::requests::{Asker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId};
 use super::service::{Service, refusal};
@@ -81,8 +82,9 @@ impl Mux {
             self.ask_list(kind, None);
         }
         for method in gone {
-            self.broadcast(&write::notification(method, None));
+            self.tell_changed(method);
         }
+        self.resume_listens();
     }
 
     fn note_identity(&mut self, identity: ChildIdentity) {
@@ -145,7 +147,7 @@ impl Mux {
     }
 
     /// Writes a request of our own.
-    fn ask_child(&mut self, method: &str, purpose: Purpose, params: Option<&[u8]>) {
+    pub(super) fn ask_child(&mut self, method: &str, purpose: Purpose, params: Option<&[u8]>) {
         let key = self.requests.next_key();
         let request = OpenRequest {
             asker: Asker::Mux,
@@ -154,6 +156,7 @@ impl Mux {
             arrived: self.now,
             progress: Progress::Waiting,
             era: self.child_era(),
+            modern: None,
             is_call: false,
             had_progress: false,
         };
@@ -175,14 +178,19 @@ impl Mux {
         if self.is_writable()
             && let Some(level) = self.levels.own_request()
         {
-            self.levels.note_open();
-            let params = format!("{{\"level\":\"{}\"}}", level.as_str());
-            let purpose = Purpose::SetLevel {
-                asked: level,
-                sent: None,
-            };
-            self.ask_child("logging/setLevel", purpose, Some(params.as_bytes()));
+            self.ask_for_level(level);
         }
+    }
+
+    /// Sets the child to this level.
+    pub(super) fn ask_for_level(&mut self, level: Level) {
+        self.levels.note_own_written(level);
+        let params = format!("{{\"level\":\"{}\"}}", level.as_str());
+        let purpose = Purpose::SetLevel {
+            asked: level,
+            sent: None,
+        };
+        self.ask_child("logging/setLevel", purpose, Some(params.as_bytes()));
     }
 
     /// Tells the child to forget a uri that nobody holds any more.
@@ -220,7 +228,7 @@ impl Mux {
     fn take_step(&mut self, kind: ListKind, step: WalkStep) {
         match step {
             WalkStep::More(cursor) => self.ask_list(kind, Some(&cursor)),
-            WalkStep::Changed => self.broadcast(&write::notification(kind.changed(), None)),
+            WalkStep::Changed => self.tell_changed(kind.changed()),
             WalkStep::Same => {}
         }
     }
@@ -235,13 +243,23 @@ impl Mux {
             Purpose::Subscribe(uri) if fate == Fate::Granted => {
                 self.subscriptions.note_granted(None, &uri.text);
             }
-            Purpose::Subscribe(_) => {
+            Purpose::Subscribe(uri) => {
                 let text = "the new process did not grant a subscription of the old one".to_owned();
                 self.log(LogLevel::Warn, text);
+                if fate == Fate::Refused {
+                    self.end_listens_to(&uri.text.clone());
+                }
             }
+            Purpose::SubscribeFor(holder, uri) => self.settle_listen_uri(*holder, uri, fate),
             Purpose::List { kind, .. } => self.catalogue.abandon_walk(*kind),
             Purpose::Call | Purpose::Initialize { .. } | Purpose::Unsubscribe(_) => {}
         }
+    }
+
+    /// Tells everybody who may hear it that a list is another one.
+    fn tell_changed(&mut self, method: &'static str) {
+        self.broadcast(&write::notification(method, None));
+        self.tell_listens_changed(method, None);
     }
 
     /// Hosts see other tools from now on, whatever the child lists.
@@ -252,7 +270,7 @@ impl Mux {
             .as_ref()
             .is_some_and(|identity| identity.offers("tools"));
         if has_tools {
-            self.broadcast(&write::notification(ListKind::Tools.changed(), None));
+            self.tell_changed(ListKind::Tools.changed());
         }
     }
 
@@ -393,6 +411,7 @@ impl Mux {
             return;
         }
         self.drop_requests_of(host, "the host has left");
+        self.listens.leave(host);
         for uri in self.subscriptions.leave(host) {
             self.unsubscribe_upstream(&uri);
         }

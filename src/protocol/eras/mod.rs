@@ -6,7 +6,7 @@
 //!
 //! | file | question |
 //! | --- | --- |
-//! | `request` | which era is this request of? |
+//! | `request` | which era is this request of, does it say what it must? |
 //! | `for_legacy` | what does a legacy child see of a modern request? |
 //! | `result` | what does a modern host see of a legacy child's answer? |
 //! | `discover` | what is a modern host told of a legacy child? |
@@ -24,7 +24,7 @@ pub mod request;
 pub mod result;
 pub mod sameness;
 
-pub use request::era_of;
+pub use request::{MetadataFault, check_metadata, era_of};
 
 /// `_meta` of a result: which server it came from.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";

@@ -12,11 +12,17 @@
 //!
 //! The mux asks at four places, and each of the two paths answers all four: a request is written
 //! ([`Mux::write_queued`]), an answer comes, a notification of the child comes, a host answers a
-//! question or cancels. Bodies are rewritten by `protocol::eras`; what is kept here is kept by open
+//! question or cancels. A listen stream of a modern host is no request of a legacy child: `listens`
+//! keeps them, `listening` feeds them. Bodies are rewritten by `protocol::eras`; what is kept here is kept by open
 //! request, and goes with it.
 
+mod call;
+mod listening;
+mod listens;
 pub(super) mod modern_child;
 pub(super) mod modern_host;
 mod pairing;
 
+pub(super) use call::ModernCall;
+pub(super) use listens::{ListenKey, Listens};
 pub(super) use pairing::Pairing;

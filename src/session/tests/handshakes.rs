@@ -128,29 +128,6 @@ fn what_follows_an_initialize_that_waits_waits_behind_it() {
 }
 
 #[test]
-fn the_modern_era_is_refused_and_the_child_never_sees_it() {
-    let modern = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
-    let mut bench = Bench::serving(config(), &[B]);
-    bench.attach(A);
-    for host in [A, B] {
-        bench.host(host, &request("1", "server/discover", modern));
-        bench.expect_error(host, "1", -32601);
-        bench.host(host, &request("2", "tools/list", modern));
-        let error = bench.expect_error(host, "2", -32600);
-        assert!(
-            error["message"]
-                .as_str()
-                .is_some_and(|text| text.contains("`initialize`"))
-        );
-        bench.host(host, &request("3", "ping", modern));
-        bench.expect_error(host, "3", -32601);
-    }
-    bench.host(A, &initialize("4", "2025-06-18"));
-    assert_eq!(bench.take_host(A).len(), 1);
-    bench.expect_child(&[]);
-}
-
-#[test]
 fn a_second_answer_to_initialize_is_dropped_and_counted() {
     let mut bench = Bench::serving(config(), &[A]);
     bench.child(WELCOME.replace("fake", "other"));

@@ -7,6 +7,7 @@ mod ends;
 mod faults;
 mod handshakes;
 mod limits;
+mod modern_hosts;
 mod restarts;
 mod sequences;
 mod waiting;
@@ -254,6 +255,7 @@ impl Bench {
     pub(super) fn expect_quiet(&mut self) {
         assert_eq!(self.mux.requests.len(), 0);
         assert!(self.mux.queue.is_empty());
+        assert_eq!(self.mux.listens.len(), 0);
         assert_eq!(self.pool.used_bytes(), 0);
         assert_eq!(self.mux.poll_timeout(), None);
     }
