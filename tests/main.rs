@@ -25,6 +25,7 @@ mod reload;
 mod restart;
 mod sdk;
 mod service;
+mod starts;
 mod status;
 mod stderr_logs;
 mod under_load;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::spec::{LaunchSpec, Policy, Restart, ServerName, ServerSpec, ToolRules};
+use super::spec::{LaunchSpec, Policy, Restart, ServerName, ServerSpec, Start, ToolRules};
 use super::units::{render_duration, render_size};
 
 /// What an edit means for one server. Keys are named as in the file (`args`, `env.API_KEY`).
@@ -110,6 +110,11 @@ fn live_value(spec: &ServerSpec, key: &str) -> Option<String> {
     let policy = &spec.policy;
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
     Some(match key {
+        "start" => match policy.start {
+            Start::Boot => "boot".to_owned(),
+            Start::Demand => "demand".to_owned(),
+        },
+        "idle_stop" => or_none(policy.idle_stop.map(render_duration)),
         "restart" => match policy.restart {
             Restart::Always => "always".to_owned(),
             Restart::OnFailure => "on-failure".to_owned(),
@@ -165,6 +170,7 @@ fn content_keys(old: &ServerSpec, new: &ServerSpec) -> Vec<String> {
 
 fn policy_keys(old: &Policy, new: &Policy) -> Vec<String> {
     let mut keys = differing!(old, new, Policy {
+        start => "start", idle_stop => "idle_stop",
         restart => "restart", start_timeout => "start_timeout", drain_timeout => "drain_timeout",
         reload_drain_timeout => "reload_drain_timeout",
         stop_timeout => "stop_timeout", stop_command => "stop_command",

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::expand::Template;
-use super::spec::{EnvValue, LaunchSpec, Policy, Restart, ServerName, ServerSpec, ToolRules};
+use super::spec::{
+    EnvValue, LaunchSpec, Policy, Restart, ServerName, ServerSpec, Start, ToolRules,
+};
 
 /// The keys of a file or of `[defaults]` that are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Draft {
     pub(super) path: Option<Vec<PathBuf>>,
     pub(super) inherit_env: Option<bool>,
     pub(super) proxy_env: Option<bool>,
+    pub(super) start: Option<Start>,
+    pub(super) idle_stop: Option<Duration>,
     pub(super) restart: Option<Restart>,
     pub(super) start_timeout: Option<Duration>,
     pub(super) drain_timeout: Option<Duration>,
@@ -56,6 +60,8 @@ impl Draft {
             path,
             inherit_env,
             proxy_env,
+            start,
+            idle_stop,
             restart,
             start_timeout,
             drain_timeout,
@@ -98,6 +104,8 @@ impl Draft {
                 proxy_env: self.proxy_env.unwrap_or(true),
             },
             policy: Policy {
+                start: self.start.unwrap_or(usual.start),
+                idle_stop: self.idle_stop,
                 restart: self.restart.unwrap_or(usual.restart),
                 start_timeout: self.start_timeout.unwrap_or(usual.start_timeout),
                 drain_timeout: self.drain_timeout.unwrap_or(usual.drain_timeout),

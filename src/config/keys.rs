@@ -15,12 +15,12 @@ use super::draft::Draft;
 use super::environment::is_private_name;
 use super::expand::{Template, expand_home};
 use super::parse::{DaemonFile, Surroundings};
-use super::spec::{CommandValue, EnvValue, Restart};
+use super::spec::{CommandValue, EnvValue, Restart, Start};
 use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 23] = [
+pub(super) const SERVER_KEYS: [&str; 25] = [
     "command",
     "args",
     "cwd",
@@ -32,6 +32,8 @@ pub(super) const SERVER_KEYS: [&str; 23] = [
     "path",
     "inherit_env",
     "proxy_env",
+    "start",
+    "idle_stop",
     "restart",
     "start_timeout",
     "drain_timeout",
@@ -47,9 +49,7 @@ pub(super) const SERVER_KEYS: [&str; 23] = [
 ];
 
 /// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 8] = [
-    "start",
-    "idle_stop",
+const LATER_KEYS: [&str; 6] = [
     "sharing",
     "interactive",
     "protocol",
@@ -61,7 +61,12 @@ const LATER_KEYS: [&str; 8] = [
 const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
 const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
 const VALUE_KEYS: [&str; 3] = ["file", "command", "credential"];
-const RESTART_NAMES: [&str; 3] = ["always", "on-failure", "no"];
+const RESTART_NAMES: [(&str, Restart); 3] = [
+    ("always", Restart::Always),
+    ("on-failure", Restart::OnFailure),
+    ("no", Restart::No),
+];
+const START_NAMES: [(&str, Start); 2] = [("boot", Start::Boot), ("demand", Start::Demand)];
 
 /// `CREDENTIAL_NAME_MAX` of systemd, which is that of a file's name.
 const CREDENTIAL_NAME_LIMIT_BYTES: usize = 255;
@@ -178,7 +183,9 @@ impl KeyReader<'_> {
             "path" => draft.path = self.path(key, value),
             "inherit_env" => draft.inherit_env = reader.boolean(key, value),
             "proxy_env" => draft.proxy_env = reader.boolean(key, value),
-            "restart" => draft.restart = self.restart(key, value),
+            "start" => draft.start = self.one_of(key, value, &START_NAMES),
+            "idle_stop" => draft.idle_stop = reader.waiting_time(key, value),
+            "restart" => draft.restart = self.one_of(key, value, &RESTART_NAMES),
             "start_timeout" => draft.start_timeout = reader.waiting_time(key, value),
             "drain_timeout" => draft.drain_timeout = reader.duration(key, value),
             "reload_drain_timeout" => {
@@ -439,28 +446,29 @@ impl KeyReader<'_> {
         None
     }
 
-    fn restart(&mut self, key: &str, value: &Value<'_>) -> Option<Restart> {
-        let expected = "\"always\", \"on-failure\" or \"no\"";
+    /// One of a few words.
+    fn one_of<T: Copy>(&mut self, key: &str, value: &Value<'_>, known: &[(&str, T)]) -> Option<T> {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        let quoted: Vec<String> = names.iter().map(|name| quote(name)).collect();
+        let expected = match quoted.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            _ => quoted.join(""),
+        };
         let Some(text) = value.get_ref().as_str() else {
-            self.reader.wrong_type(key, value, expected);
+            self.reader.wrong_type(key, value, &expected);
             return None;
         };
-        match text {
-            "always" => Some(Restart::Always),
-            "on-failure" => Some(Restart::OnFailure),
-            "no" => Some(Restart::No),
-            other => {
-                self.reader.wrong_value(
-                    key,
-                    value,
-                    format!("`{key}` must be {expected}, not {}", quote(other)),
-                );
-                if let Some(name) = nearest(other, &RESTART_NAMES) {
-                    self.reader.hint(format!("did you mean \"{name}\"?"));
-                }
-                None
+        let found = known.iter().find(|(name, _)| *name == text);
+        if found.is_none() {
+            let message = format!("`{key}` must be {expected}, not {}", quote(text));
+            self.reader.wrong_value(key, value, message);
+            if let Some(name) = nearest(text, &names) {
+                self.reader.hint(format!("did you mean \"{name}\"?"));
             }
         }
+        found.map(|(_, value)| *value)
     }
 
     fn tools(&mut self, draft: &mut Draft, key: &str, value: &Value<'_>) {

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::config::diagnostics::Severity;
     use crate::config::expand::Template;
-    use crate::config::spec::{CommandValue, EnvValue, Policy, Restart, ToolRules};
+    use crate::config::spec::{CommandValue, EnvValue, Policy, Restart, Start, ToolRules};
     use proptest::prelude::*;
     use std::path::PathBuf;
     use std::time::Duration;
@@ -285,6 +285,8 @@ mod tests {
             "path = [\"~/.local/bin\", \"bin\", \"/opt\"]\n",
             "inherit_env = true\n",
             "proxy_env = false\n",
+            "start = \"demand\"\n",
+            "idle_stop = \"15m\"\n",
             "restart = \"on-failure\"\n",
             "start_timeout = \"2m\"\n",
             "drain_timeout = \"0s\"\n",
@@ -337,6 +339,8 @@ mod tests {
         assert_eq!(
             spec.policy,
             Policy {
+                start: Start::Demand,
+                idle_stop: Some(Duration::from_secs(900)),
                 restart: Restart::OnFailure,
                 start_timeout: Duration::from_secs(120),
                 drain_timeout: Duration::ZERO,
@@ -363,6 +367,7 @@ mod tests {
         assert_eq!(spec.launch.cwd, None);
         let policy = &spec.policy;
         assert_eq!((policy.restart, policy.start_limit), (Restart::Always, 10));
+        assert_eq!((policy.start, policy.idle_stop), (Start::Boot, None));
         let seconds = [
             policy.start_timeout,
             policy.drain_timeout,
@@ -453,7 +458,7 @@ mod tests {
             "restart = \"no\"\n",
             "memory = 1\n",
             "[defaults]\n",
-            "start = \"boot\"\n",
+            "protocol = \"auto\"\n",
             "stop_timout = \"1s\"\n",
             "[defaults.env]\n",
             "A = 1\n",
@@ -477,10 +482,10 @@ mod tests {
         4 | memory = 1
           | ^^^^^^
           = did you mean `memory_limit`?
-        /c/mcpd.toml:6:1: error: `defaults.start` is not available in this version of mcpd
+        /c/mcpd.toml:6:1: error: `defaults.protocol` is not available in this version of mcpd
           |
-        6 | start = "boot"
-          | ^^^^^
+        6 | protocol = "auto"
+          | ^^^^^^^^
         /c/mcpd.toml:7:1: error: unknown key `defaults.stop_timout`
           |
         7 | stop_timout = "1s"
@@ -947,8 +952,6 @@ mod tests {
     fn keys_of_later_versions_are_refused_by_name() {
         let text = concat!(
             "command = \"x\"\n",
-            "start = \"demand\"\n",
-            "idle_stop = \"5m\"\n",
             "sharing = \"per-host\"\n",
             "interactive = true\n",
             "protocol = \"modern\"\n",
@@ -958,38 +961,50 @@ mod tests {
             "memory = \"1GiB\"\n",
         );
         insta::assert_snapshot!(errors(text), @r##"
-        /c/servers.d/x.toml:2:1: error: `start` is not available in this version of mcpd
+        /c/servers.d/x.toml:2:1: error: `sharing` is not available in this version of mcpd
           |
-        2 | start = "demand"
-          | ^^^^^
-        /c/servers.d/x.toml:3:1: error: `idle_stop` is not available in this version of mcpd
-          |
-        3 | idle_stop = "5m"
-          | ^^^^^^^^^
-        /c/servers.d/x.toml:4:1: error: `sharing` is not available in this version of mcpd
-          |
-        4 | sharing = "per-host"
+        2 | sharing = "per-host"
           | ^^^^^^^
-        /c/servers.d/x.toml:5:1: error: `interactive` is not available in this version of mcpd
+        /c/servers.d/x.toml:3:1: error: `interactive` is not available in this version of mcpd
           |
-        5 | interactive = true
+        3 | interactive = true
           | ^^^^^^^^^^^
-        /c/servers.d/x.toml:6:1: error: `protocol` is not available in this version of mcpd
+        /c/servers.d/x.toml:4:1: error: `protocol` is not available in this version of mcpd
           |
-        6 | protocol = "modern"
+        4 | protocol = "modern"
           | ^^^^^^^^
-        /c/servers.d/x.toml:7:1: error: `watchdog` is not available in this version of mcpd
+        /c/servers.d/x.toml:5:1: error: `watchdog` is not available in this version of mcpd
           |
-        7 | watchdog = "1m"
+        5 | watchdog = "1m"
           | ^^^^^^^^
-        /c/servers.d/x.toml:8:1: error: `allow_mcpd` is not available in this version of mcpd
+        /c/servers.d/x.toml:6:1: error: `allow_mcpd` is not available in this version of mcpd
           |
-        8 | allow_mcpd = true
+        6 | allow_mcpd = true
           | ^^^^^^^^^^
-        /c/servers.d/x.toml:9:2: error: `limits` is not available in this version of mcpd
+        /c/servers.d/x.toml:7:2: error: `limits` is not available in this version of mcpd
           |
-        9 | [limits]
+        7 | [limits]
           |  ^^^^^^
+        "##);
+    }
+
+    #[test]
+    fn when_to_start_is_one_of_two_words_and_idleness_is_a_time() {
+        let text = concat!(
+            "command = \"x\"\n",
+            "start = \"on-demand\"\n",
+            "idle_stop = \"0s\"\n",
+        );
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:9: error: `start` must be "boot" or "demand", not "on-demand"
+          |
+        2 | start = "on-demand"
+          |         ^^^^^^^^^^^
+          = did you mean "demand"?
+        /c/servers.d/x.toml:3:13: error: `idle_stop` must be longer than zero
+          |
+        3 | idle_stop = "0s"
+          |             ^^^^
         "##);
     }
 

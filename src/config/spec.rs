@@ -71,8 +71,16 @@ impl ServerSpec {
     /// One hash of everything in here, so that two configurations can be told apart where they are
     /// shown. Keyed, because values of the environment go into it.
     pub fn fingerprint(&self, key: &HashKey) -> Fingerprint {
-        // Contents are shown short by `Debug`, so they are spelled out beside it.
-        let mut text = format!("{self:?}");
+        self.hash(format!("{self:?}"), key)
+    }
+
+    /// One hash of what the process is made from, which is what its behaviour follows from.
+    pub fn launch_fingerprint(&self, key: &HashKey) -> Fingerprint {
+        self.hash(format!("{:?}", self.launch), key)
+    }
+
+    /// Contents are shown short by `Debug`, so they are spelled out beside it.
+    fn hash(&self, mut text: String, key: &HashKey) -> Fingerprint {
         for (name, contents) in &self.contents {
             text.push_str(&format!(" {name}={contents}"));
         }
@@ -157,9 +165,22 @@ pub enum Restart {
     No,
 }
 
+/// When a child is started without anybody's command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// With the daemon.
+    #[default]
+    Boot,
+    /// When a host's request needs it.
+    Demand,
+}
+
 /// How the child is held and used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    pub start: Start,
+    /// How long nothing may be asked of the child before it is ended; never zero.
+    pub idle_stop: Option<Duration>,
     pub restart: Restart,
     /// From the spawn to the end of the first exchange; never zero.
     pub start_timeout: Duration,
@@ -186,6 +207,8 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            start: Start::Boot,
+            idle_stop: None,
             restart: Restart::Always,
             start_timeout: Duration::from_secs(90),
             drain_timeout: Duration::from_secs(2),

@@ -65,6 +65,11 @@ pub struct ServerStatus {
     pub state: State,
     pub substate: Substate,
     pub desired: Desired,
+    /// What starts it: `boot` or `demand`.
+    pub start: String,
+    /// Whether no success of this configuration is known, so that its launcher may have to fetch
+    /// what it runs.
+    pub cold: bool,
     /// How the last run ended.
     pub result: Option<RunResult>,
     /// What is wrong or goes on, one line: the failure, the last stderr line of a slow start.
@@ -141,7 +146,9 @@ pub enum Substate {
     #[default]
     NeverStarted,
     Exited,
+    IdleStopped,
     // starting
+    WaitingForTurn,
     Spawn,
     Exec,
     Handshake,
@@ -367,6 +374,8 @@ impl Substate {
             Self::Disabled => "disabled",
             Self::NeverStarted => "never-started",
             Self::Exited => "exited",
+            Self::IdleStopped => "idle-stopped",
+            Self::WaitingForTurn => "waiting-for-turn",
             Self::Spawn => "spawn",
             Self::Exec => "exec",
             Self::Handshake => "handshake",
@@ -451,6 +460,8 @@ mod tests {
             S::Disabled,
             S::NeverStarted,
             S::Exited,
+            S::IdleStopped,
+            S::WaitingForTurn,
             S::Spawn,
             S::Exec,
             S::Handshake,

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::diagnostics::{Code, Diagnostic};
-use crate::config::environment::Environment;
+use crate::config::environment::{Base, Environment};
+use crate::config::expand::expand_home;
 use crate::config::redact::Redactor;
 use crate::config::resolve::{Program, ResolvedLaunch, ShownLaunch, resolve};
 use crate::config::spec::ServerSpec;
@@ -86,6 +87,28 @@ pub(crate) async fn prepare(
         stop_command: launch.stop_command,
     };
     Ok((plan, prepared))
+}
+
+/// The program that starts `spec`, as far as its text tells: what tells equal launchers. Nothing is
+/// read or run for it, so that what only a start finds out is left out.
+pub(crate) fn launcher_of(spec: &ServerSpec, base: &Base) -> String {
+    let command = spec.launch.command.text();
+    let own = spec.launch.path.iter().map(PathBuf::as_path);
+    let path = std::env::join_paths(own.chain([]))
+        .map(|own| match own.is_empty() {
+            true => base.path().to_owned(),
+            false => [&own, OsStr::new(":"), base.path()].into_iter().collect(),
+        })
+        .unwrap_or_default();
+    let file = match command {
+        OURSELVES => return OURSELVES.to_owned(),
+        name if !name.contains('/') => PathBuf::from(name),
+        file => spec.folder().join(expand_home(file, &base.home())),
+    };
+    match inspect::resolve(&file, &path) {
+        Ok(program) => program.display().to_string(),
+        Err(_) => command.to_owned(),
+    }
 }
 
 /// `failure` without the values that the server was given: a path that is missing may hold one.

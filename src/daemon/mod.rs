@@ -211,6 +211,7 @@ impl Daemon {
             }
         };
         let (sender, events) = mpsc::channel(INBOX);
+        let (turns, turn_events) = mpsc::unbounded_channel();
         tokio::spawn({
             let spawner = spawner.clone();
             async move {
@@ -232,6 +233,8 @@ impl Daemon {
             seed: AtomicU64::new(seed),
             host_keys: AtomicU64::new(0),
             registry: sender.clone(),
+            turns,
+            turn_ids: AtomicU64::new(0),
             serving: RwLock::new(()),
             states_changed: Arc::default(),
         });
@@ -258,7 +261,7 @@ impl Daemon {
             sender.clone(),
         ));
         forward_signals(&sender).map_err(system("listen for signals"))?;
-        let mut registry = Registry::new(shared, facts, paths, events, idle_exit);
+        let mut registry = Registry::new(shared, facts, paths, (events, turn_events), idle_exit);
         registry.apply_first(loaded).await;
         Ok(Self {
             registry,

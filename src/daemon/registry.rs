@@ -7,6 +7,7 @@
 mod answer;
 mod apply;
 mod listeners;
+mod starts;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -29,9 +30,12 @@ use super::clock;
 use super::facts::DaemonFacts;
 use super::shared::Shared;
 use super::systemd::render_status;
-use super::worker::{Command, Event as WorkerEvent, Setting, Ticket, Worker, WorkerHandle};
+use super::worker::{
+    Command, Event as WorkerEvent, Setting, Ticket, TurnEvent, Worker, WorkerHandle,
+};
 
 use listeners::ServerSocket;
+use starts::Starts;
 use watching::Watching;
 
 /// Attachments of the whole daemon.
@@ -106,6 +110,7 @@ pub(crate) struct Registry {
     set_going: Option<(Moment, Vec<WorkerHandle>)>,
     generation: u64,
     workers: JoinSet<()>,
+    starts: Starts,
     events: mpsc::Receiver<Event>,
     returned: mpsc::UnboundedReceiver<Arc<str>>,
     tickets: mpsc::UnboundedSender<Arc<str>>,
@@ -122,7 +127,7 @@ impl Registry {
         shared: Arc<Shared>,
         facts: Arc<DaemonFacts>,
         paths: Paths,
-        events: mpsc::Receiver<Event>,
+        (events, turns): (mpsc::Receiver<Event>, mpsc::UnboundedReceiver<TurnEvent>),
         idle_exit: Option<Duration>,
     ) -> Self {
         let (tickets, returned) = mpsc::unbounded_channel();
@@ -139,6 +144,7 @@ impl Registry {
             set_going: None,
             generation: 0,
             workers: JoinSet::new(),
+            starts: Starts::new(turns),
             events,
             returned,
             tickets,
@@ -157,6 +163,7 @@ impl Registry {
                 Some(event) = self.events.recv() => self.handle(event).await,
                 Some(server) = self.returned.recv() => self.ticket_returned(&server).await,
                 Some(ended) = self.workers.join_next() => self.worker_ended(ended),
+                () = self.starts.wait() => {}
                 () = clock::sleep_until(idle) => self.end(Mode::Polite).await,
                 // Nothing that has changed matters to a daemon that ends.
                 is_due = self.watching.wait(), if self.ending.is_none() => {

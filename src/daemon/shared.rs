@@ -10,10 +10,12 @@ use crate::config::fingerprint::HashKey;
 use crate::ids::{Generation, HostKey};
 use crate::session::Pool;
 use crate::supervise::Launcher;
+use crate::supervise::turns::TurnId;
 
 use super::command_values::CommandValues;
 use super::log::Logs;
 use super::registry;
+use super::worker::TurnEvent;
 
 /// Shared by reference; nothing in here is anybody's state but counters.
 #[derive(Debug)]
@@ -34,6 +36,9 @@ pub(crate) struct Shared {
     pub(crate) seed: AtomicU64,
     pub(crate) host_keys: AtomicU64,
     pub(crate) registry: mpsc::Sender<registry::Event>,
+    /// To whoever keeps the order of starts. Each start says a bounded number of things a second.
+    pub(crate) turns: mpsc::UnboundedSender<TurnEvent>,
+    pub(crate) turn_ids: AtomicU64,
     /// Read while a control request is served, so that the end waits for replies being written.
     pub(crate) serving: RwLock<()>,
     /// Some server is in another state than before.
@@ -50,6 +55,10 @@ impl Shared {
 
     pub(crate) fn next_host(&self) -> HostKey {
         HostKey(self.host_keys.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(crate) fn next_turn(&self) -> TurnId {
+        TurnId(self.turn_ids.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The value of `MCPD_INSTANCE` for one run of one instance.

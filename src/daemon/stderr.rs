@@ -14,6 +14,7 @@ use tokio::net::unix::pipe;
 use crate::config::redact::RedactedStream;
 
 use super::log::ServerLog;
+use super::worker::Voice;
 
 /// What one read takes.
 const READ_BYTES: usize = 16 << 10;
@@ -101,6 +102,8 @@ pub(crate) struct Sink {
     pub(crate) log: ServerLog,
     pub(crate) tail: Tail,
     pub(crate) redactor: RedactedStream,
+    /// Who is to know that it is not silent, while it is being started.
+    pub(crate) voice: Option<Voice>,
 }
 
 /// Reads `stderr` to its end.
@@ -125,6 +128,9 @@ pub(crate) async fn drain(stderr: pipe::Receiver, mut sink: Sink) {
                 return;
             }
             Ok(count) => {
+                if let Some(voice) = &sink.voice {
+                    voice.heard();
+                }
                 clean.clear();
                 sink.redactor.push(&bytes[..count], &mut clean);
                 pieces.feed(&clean, |line| lines.push(line));

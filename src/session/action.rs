@@ -28,6 +28,8 @@ pub enum MuxAction {
     Drained,
     /// A request came and there is no child: start one if that is allowed.
     Demand,
+    /// Nobody has needed the child for `idle_stop`.
+    Idle,
     /// A line for the server's log.
     Log(LogLevel, String),
     /// The pool is full and this host of another instance holds most: pass it to that instance's

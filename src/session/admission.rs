@@ -13,7 +13,7 @@ use super::levels::Level;
 use super::limits::{OPEN_PER_CHILD, OPEN_PER_HOST};
 use super::mux::Mux;
 use super::requests::{BatchKey, Purpose};
-use super::service::{Refusal, Service, refusal};
+use super::service::{HoldCause, Refusal, Service, refusal};
 use super::subscriptions::{Holder, Next, URI_LIMIT_BYTES, Uri};
 use crate::ids::HostKey;
 use crate::protocol::eras::era_of;
@@ -195,11 +195,24 @@ impl Mux {
                 &serde_json::Value::Null,
             ));
         }
-        if self.child.is_none() && !self.actions.contains(&MuxAction::Demand) {
+        if self.needs_start() && !self.actions.contains(&MuxAction::Demand) {
             self.act(MuxAction::Demand);
         }
         let refusal = self.refusal_on_arrival()?;
         Some(Failure::refused(refusal, &self.config.server))
+    }
+
+    /// Whether somebody has to bring a child up. One that is ended because nobody needed it is as
+    /// good as none; one that is ended on an order is followed by the next without a word.
+    fn needs_start(&self) -> bool {
+        let starting = HoldCause::Starting;
+        match &self.child {
+            None => true,
+            Some(child) if child.drain.is_some() => {
+                matches!(&self.service, Service::Holding(hold) if hold.cause == starting)
+            }
+            Some(_) => false,
+        }
     }
 
     /// Why a request that arrives now is refused at once.

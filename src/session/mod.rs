@@ -39,6 +39,7 @@ mod faults;
 mod from_child;
 mod from_host;
 mod handshake;
+mod idle;
 mod levels;
 mod limits;
 mod mux;

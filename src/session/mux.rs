@@ -15,6 +15,7 @@ use super::catalogue::Catalogue;
 use super::eras::Listens;
 use super::faults::{Charges, Noise};
 use super::handshake::Welcome;
+use super::idle::Idle;
 use super::levels::Levels;
 use super::limits::{ATTACHMENTS, Pool};
 use super::queue::Queue;
@@ -85,6 +86,7 @@ pub struct Mux {
     pub(super) noise: Noise,
     pub(super) counters: Counters,
     pub(super) identity: Option<ChildIdentity>,
+    pub(super) idle: Idle,
     pub(super) actions: VecDeque<MuxAction>,
     /// Hosts that are to be cut off as soon as the event at hand has been dealt with.
     pub(super) cut_off: BTreeMap<HostKey, DropReason>,
@@ -119,6 +121,7 @@ impl Mux {
             noise: Noise::default(),
             counters: Counters::default(),
             identity: None,
+            idle: Idle::default(),
             actions: VecDeque::new(),
             cut_off: BTreeMap::new(),
             ending: Vec::new(),
@@ -264,6 +267,7 @@ impl Mux {
         self.expire_written();
         self.judge_waiting();
         self.expire_ended();
+        self.expire_idle();
         self.settle();
         self.wait_detail = Value::Null;
     }
@@ -286,7 +290,8 @@ impl Mux {
             Input::Ended(until) => Some(until),
             Input::Open | Input::Closing => None,
         });
-        earliest(earliest(written, waiting), ended.min())
+        let idle = self.idle_deadline();
+        earliest(earliest(written, waiting), earliest(ended.min(), idle))
     }
 
     /// What the shell has to do next.
@@ -329,6 +334,11 @@ impl Mux {
     /// request, or a subscription.
     pub fn is_busy(&self) -> bool {
         self.requests.len() > 0 || self.subscriptions.len() > 0 || self.listens.len() > 0
+    }
+
+    /// Whether a request of a host waits for a child.
+    pub fn has_waiting(&self) -> bool {
+        self.requests.waiting().any(|(_, one)| one.host().is_some())
     }
 
     /// The last line of noise, as it is kept.

@@ -16,6 +16,8 @@ pub struct MuxConfig {
     pub client_version: String,
     /// How long a request waits for a child that can serve it, from its arrival.
     pub start_timeout: Duration,
+    /// How long nobody may need the child before [`MuxAction::Idle`](super::MuxAction::Idle).
+    pub idle_stop: Option<Duration>,
     /// How long a request may take, from its write to the child.
     pub request_timeout: Option<Duration>,
     /// How many calls the child may have open at once.
@@ -31,6 +33,7 @@ impl MuxConfig {
             server: name.into(),
             client_version: env!("CARGO_PKG_VERSION").to_owned(),
             start_timeout: Duration::from_secs(90),
+            idle_stop: None,
             request_timeout: None,
             max_calls: None,
             tools: ToolRules::default(),

@@ -440,6 +440,7 @@ impl Mux {
             child.drain = Some(Drain::Done);
             self.act(MuxAction::Drained);
         }
+        self.note_need();
         if !self.child_was_told && self.has_child_frame() {
             self.child_was_told = true;
             self.act(MuxAction::ChildReady);

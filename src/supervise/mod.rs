@@ -2,7 +2,7 @@
 //!
 //! The core decides and does no I/O: [`state`] names things, [`supervisor`] owns the states of one
 //! instance, [`teardown`] the steps of its end, [`backoff`] the waits between runs, [`program`]
-//! which file a command means. The shell acts and decides nothing: [`spawn`] starts processes
+//! which file a command means, [`turns`] which of all servers may start now. The shell acts and decides nothing: [`spawn`] starts processes
 //! through [`exec`], `child` signals, watches and reaps one of them, [`reap`] ends the zombies
 //! that the daemon adopts, [`process_tree`] reads `/proc`.
 //!
@@ -16,6 +16,7 @@ mod run;
 pub mod state;
 pub mod supervisor;
 pub mod teardown;
+pub mod turns;
 
 mod child;
 pub mod exec;

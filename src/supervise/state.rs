@@ -46,6 +46,11 @@ pub enum Substate {
     NeverStarted,
     /// `stopped`: ended by itself and `restart` does not bring it back. Left on a command or edit.
     Exited,
+    /// `stopped`: nobody has needed it for `idle_stop`. Left on a start or demand.
+    IdleStopped,
+    /// `starting`: other servers are being started; nothing of this one runs. Left when its turn
+    /// comes, which silence or `start_timeout` of the others brings about in the end.
+    WaitingForTurn,
     /// `starting`: the launcher was asked for a process. Left when it answers.
     Spawn,
     /// `starting`: there is a process, the program is not executed yet. Left on `Executed`.
@@ -89,8 +94,10 @@ impl Substate {
     /// The state that this belongs to.
     pub const fn state(self) -> State {
         match self {
-            Self::Dead | Self::Disabled | Self::NeverStarted | Self::Exited => State::Stopped,
-            Self::Spawn | Self::Exec | Self::Handshake => State::Starting,
+            Self::Dead | Self::Disabled | Self::NeverStarted | Self::Exited | Self::IdleStopped => {
+                State::Stopped
+            }
+            Self::WaitingForTurn | Self::Spawn | Self::Exec | Self::Handshake => State::Starting,
             Self::Ready | Self::DrainingForReload => State::Running,
             Self::Drain
             | Self::StopStdin
@@ -110,6 +117,8 @@ impl Substate {
             Self::Disabled => "disabled",
             Self::NeverStarted => "never-started",
             Self::Exited => "exited",
+            Self::IdleStopped => "idle-stopped",
+            Self::WaitingForTurn => "waiting-for-turn",
             Self::Spawn => "spawn",
             Self::Exec | Self::ExecFailed => "exec",
             Self::Handshake => "handshake",
@@ -251,6 +260,10 @@ pub enum Cause {
     Disabled,
     /// The file is gone.
     Removed,
+    /// `idle_stop` passed without a request.
+    Idle,
+    /// Its turn to start has come.
+    Turn,
     /// The daemon itself ends.
     Shutdown,
     /// The back-off ran out.
@@ -294,6 +307,8 @@ impl Cause {
             Self::Edit => "edit",
             Self::Disabled => "disabled",
             Self::Removed => "removed",
+            Self::Idle => "idle",
+            Self::Turn => "turn",
             Self::Shutdown => "shutdown",
             Self::Timer => "timer",
             Self::Spawned => "spawned",
@@ -328,6 +343,12 @@ pub enum Mode {
 pub enum Event {
     /// The server is wanted; an explicit one also forgets earlier failures.
     Start { cause: Cause },
+    /// The server is not wanted before somebody needs it ([`Event::Demand`]).
+    Offer { cause: Cause },
+    /// Nobody has needed the server for `idle_stop`: as a stop, until a demand.
+    Idle,
+    /// The turn that [`Action::AskTurn`] asked for has come.
+    TurnCame,
     /// The server is not wanted (`Command`, `Disabled`).
     Stop { cause: Cause, mode: Mode },
     /// End what runs and start anew, or just start.
@@ -426,6 +447,13 @@ pub enum ServiceHint {
 /// What the shell is to do. All concern the living generation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Ask for this server's turn to start among all others; answered by `TurnCame`. `is_awaited`
+    /// where somebody waits for it.
+    AskTurn { is_awaited: bool },
+    /// Somebody waits for the turn that was asked for.
+    HurryTurn,
+    /// The start is over, or not wanted any more: others may have the turn.
+    EndTurn,
     /// Make a process; answered by `Spawned` or `SpawnFailed`, then `Executed` or `SpawnFailed`.
     Spawn { generation: Generation },
     /// Nobody wants the process that was asked for. What leads up to it (a command that asks for a

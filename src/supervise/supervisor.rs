@@ -41,8 +41,10 @@ pub struct Supervisor {
     run: Option<Run>,
     generation: Generation,
     desired_up: bool,
-    /// Where a stop leads: `Dead` or `Disabled`.
+    /// Where a stop leads: `Dead` or `Disabled`, or one of those that a demand leaves.
     rest: Substate,
+    /// A turn to start was asked for and not given back.
+    has_turn: bool,
     /// A person or an edit wants the next run at once when this one is gone.
     start_at_once: bool,
     /// The file is gone: nothing starts before a new configuration.
@@ -61,6 +63,8 @@ pub struct Supervisor {
 enum Phase {
     /// `stopped`, whichever.
     Idle(Substate),
+    /// A turn to start was asked for. Nothing runs.
+    Waiting,
     Spawning,
     Executing,
     Handshake,
@@ -93,6 +97,7 @@ impl Supervisor {
             generation: Generation::default(),
             desired_up: false,
             rest: Substate::Dead,
+            has_turn: false,
             start_at_once: false,
             removed: false,
             closing: false,
@@ -109,6 +114,9 @@ impl Supervisor {
     pub fn handle(&mut self, event: Event, now: Moment) {
         match event {
             Event::Start { cause } => self.start_ordered(cause, now),
+            Event::Offer { cause } => self.offer(cause, now),
+            Event::Idle => self.idle(now),
+            Event::TurnCame => self.turn_came(now),
             Event::Stop { cause, mode } => self.stop(Purpose::Stop, cause, mode, now),
             Event::Restart { cause } => self.restart(Purpose::Restart, cause, now),
             Event::ResetFailed => self.reset_failed(now),
@@ -167,7 +175,7 @@ impl Supervisor {
     /// nothing runs and nothing is to come.
     pub fn poll_timeout(&self) -> Option<Moment> {
         let phase = match &self.phase {
-            Phase::Idle(_) => None,
+            Phase::Idle(_) | Phase::Waiting => None,
             Phase::Spawning | Phase::Executing | Phase::Handshake => self.start_deadline(),
             Phase::Ready => None,
             Phase::Stopping(teardown) => Some(teardown.poll_timeout()),

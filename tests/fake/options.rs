@@ -42,6 +42,7 @@ pub(crate) const SWITCHES: &[Switch] = &[
         "N",
         "write N bytes of lines to stderr first",
     ),
+    valued("--chatter", "MS", "write a line to stderr so often"),
     valued("--exit", "CODE", "exit at once"),
     valued("--die-of", "SIGNAL", "end by this signal at once"),
     valued("--ready-after", "MS", "read nothing before"),

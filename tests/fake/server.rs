@@ -121,6 +121,14 @@ fn start(options: &Options, record: &Record) -> Option<ExitCode> {
     if let Some(bytes) = options.number("--stderr-bytes") {
         write_stderr_lines(bytes);
     }
+    if let Some(ms) = options.number("--chatter") {
+        std::thread::spawn(move || {
+            loop {
+                write_stderr(b"still at it\n");
+                pause(Duration::from_millis(ms));
+            }
+        });
+    }
     for kind in options.all("--grandchild") {
         tree::start_grandchild(kind, options.text("--record"));
     }

@@ -103,7 +103,23 @@ fn life(page: &mut Page, server: &ServerStatus, style: Style) {
             server.generation, server.restarts_total, server.restarts_unstable
         ),
     );
+    page.fact_if("start", how_it_starts(server));
     page.fact_if("ready after", ready_after(server));
+}
+
+/// When it is started, and whether that is new to it. A daemon of an older version does not say.
+fn how_it_starts(server: &ServerStatus) -> Option<String> {
+    let when = match server.start.as_str() {
+        "" => return None,
+        "boot" => "with the daemon",
+        "demand" => "when a host needs it",
+        other => other,
+    };
+    let cold = match server.cold {
+        true => ", cold (no start of this configuration has succeeded yet)",
+        false => "",
+    };
+    Some(format!("{}{cold}", escape(when)))
 }
 
 /// From the spawn to the end of the handshake, as far as both are known.

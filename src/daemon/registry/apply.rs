@@ -12,7 +12,7 @@ use crate::config::diagnostics::Diagnostic;
 use crate::config::diff::{Change, describe_live, diff};
 use crate::config::doubts::Standing;
 use crate::config::load::{self, LoadRequest, Loaded};
-use crate::config::spec::{ServerName, ServerSpec};
+use crate::config::spec::{ServerName, ServerSpec, Start};
 use crate::config::watch_set::WatchSet;
 use crate::control::{
     ChangeKind, ControlError, ReloadChange, ReloadReport, ServerStatus, State, Substate,
@@ -377,15 +377,22 @@ type Specs = BTreeMap<ServerName, ServerSpec>;
 
 fn step(change: Change, before: &Specs, specs: &Specs) -> Step {
     let name = change.name().clone();
-    let enabled = specs.get(&name).is_some_and(|spec| spec.enabled);
-    let starting = if enabled { "starting" } else { "disabled" };
+    let spec = specs.get(&name);
+    let starting = match spec
+        .filter(|spec| spec.enabled)
+        .map(|spec| spec.policy.start)
+    {
+        None => "disabled",
+        Some(Start::Boot) => "starting",
+        Some(Start::Demand) => "started when a host needs it",
+    };
     let (applied, kind, detail) = match change {
         Change::Remove(_) => (Applied::Live, ChangeKind::Removed, "stopping".to_owned()),
         Change::Add(_) => (Applied::Live, ChangeKind::Added, starting.to_owned()),
         Change::Enable(_) => (
             Applied::Live,
             ChangeKind::Restart,
-            "enabled, starting".to_owned(),
+            format!("enabled, {starting}"),
         ),
         Change::Disable(_) => (
             Applied::Live,

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::config::diagnostics::Diagnostic;
 use crate::config::fingerprint::Fingerprint;
-use crate::config::spec::{Policy, ServerSpec};
+use crate::config::spec::{Policy, ServerSpec, Start};
 use crate::ids::HostKey;
 use crate::session::{MuxConfig, Service, ToolRules};
 use crate::supervise::{self, Cause, Mode};
@@ -144,12 +144,21 @@ impl Setting {
     }
 }
 
+/// The order that an enabled server begins with.
+const fn want(start: Start, cause: Cause) -> supervise::Event {
+    match start {
+        Start::Boot => supervise::Event::Start { cause },
+        Start::Demand => supervise::Event::Offer { cause },
+    }
+}
+
 /// The part of a policy that concerns the multiplexer.
 pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
     MuxConfig {
         server: name.to_owned(),
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         start_timeout: policy.start_timeout,
+        idle_stop: policy.idle_stop,
         request_timeout: policy.request_timeout,
         max_calls: policy.max_calls.map(|calls| calls as usize),
         tools: ToolRules {
@@ -163,7 +172,7 @@ impl Worker {
     /// Starts what is to run from the beginning.
     pub(super) fn begin(&mut self, now: Moment) {
         let event = match &self.setting.spec {
-            Some(spec) if spec.enabled => supervise::Event::Start { cause: Cause::Boot },
+            Some(spec) if spec.enabled => want(spec.policy.start, Cause::Boot),
             Some(_) => supervise::Event::Stop {
                 cause: Cause::Disabled,
                 mode: Mode::Polite,
@@ -238,6 +247,7 @@ impl Worker {
     fn configure(&mut self, setting: Setting, applied: Applied, now: Moment) {
         let was_enabled = self.setting.may_run();
         let was_unknown = self.setting.is_unknown();
+        let before = self.setting.policy().start;
         self.setting = setting;
         if was_unknown && !self.setting.is_unknown() {
             self.log = self.shared.logs.server(&self.instance);
@@ -252,13 +262,18 @@ impl Worker {
         if applied == Applied::Noted {
             return;
         }
+        // What rested until somebody needs it is to run with the daemon now.
+        let starts_now = spec.policy.start == Start::Boot
+            && before == Start::Demand
+            && self.supervisor.rests_on_demand();
         let policy = Box::new(spec.policy.clone());
         self.handle.transit.set_limit(policy.message_limit_bytes);
         self.mux.configure(mux_config(&self.instance, &policy), now);
         let restart = applied == Applied::Restart && was_enabled && spec.enabled;
         self.tell(supervise::Event::Reconfigured { restart, policy }, now);
         match (was_enabled, spec.enabled) {
-            (false, true) => self.tell(supervise::Event::Start { cause: Cause::Edit }, now),
+            (false, true) => self.tell(want(spec.policy.start, Cause::Edit), now),
+            (true, true) if starts_now => self.tell(want(Start::Boot, Cause::Edit), now),
             (true, false) => {
                 let (cause, mode) = (Cause::Disabled, Mode::Polite);
                 self.tell(supervise::Event::Stop { cause, mode }, now);

@@ -9,6 +9,7 @@ mod attachments;
 mod command;
 mod publish;
 mod run;
+mod turn;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::config::fingerprint::Fingerprint;
 use crate::ids::{Generation, HostKey};
 use crate::session::{DropReason, Hold, HoldCause, Mux, MuxAction, Service, Unavailable};
 use crate::supervise::state::CancelReason;
+use crate::supervise::turns::TurnId;
 use crate::supervise::{self, Action, ServiceHint, Supervisor};
 use crate::time::{Moment, earliest};
 
@@ -30,6 +33,7 @@ use super::shared::Shared;
 pub(crate) use attachments::{Arrival, Ticket};
 pub(crate) use command::{Applied, Command, Setting, Verdict};
 pub(crate) use publish::Published;
+pub(crate) use turn::{TurnEvent, Voice};
 
 /// Events that may wait for one worker.
 const INBOX: usize = 64;
@@ -50,6 +54,8 @@ pub(crate) enum Event {
     HostGone(HostKey),
     HostWritable(HostKey),
     Child(Generation, run::ChildEvent),
+    /// The turn to start has come.
+    TurnCame(TurnId),
 }
 
 /// How the rest of the daemon reaches a worker.
@@ -70,6 +76,10 @@ pub(crate) struct Worker {
     mux: Mux,
     supervisor: Supervisor,
     run: Option<run::Run>,
+    /// Held from the wish to start until the server is ready or the attempt is over.
+    turn: Option<turn::Turn>,
+    /// The configuration by which a start has succeeded last.
+    proven: Option<Fingerprint>,
     hosts: HashMap<HostKey, attachments::Host>,
     /// What the last run was, for `status` when none is alive.
     past: run::Past,
@@ -106,6 +116,8 @@ impl Worker {
             mux: Mux::new(command::mux_config(name, &policy), shared.pool.clone()),
             supervisor: Supervisor::new(policy, shared.random_seed()),
             run: None,
+            turn: None,
+            proven: None,
             hosts: HashMap::new(),
             past: run::Past::default(),
             inbox,
@@ -175,6 +187,7 @@ impl Worker {
             Event::HostGone(host) => self.drop_host(host, now),
             Event::HostWritable(host) => self.host_writable(host, now),
             Event::Child(generation, event) => self.handle_child(generation, event, now),
+            Event::TurnCame(id) => self.turn_came(id, now),
         }
     }
 
@@ -194,6 +207,9 @@ impl Worker {
 
     fn perform(&mut self, action: Action, now: Moment) {
         match action {
+            Action::AskTurn { is_awaited } => self.ask_turn(is_awaited),
+            Action::HurryTurn => self.turn.iter().for_each(turn::Turn::hurry),
+            Action::EndTurn => self.turn = None,
             Action::Spawn { generation } => self.spawn(generation),
             Action::CancelSpawn => self.cancel_spawn(),
             Action::Drain => self.mux.begin_drain(now),
@@ -234,6 +250,7 @@ impl Worker {
                 self.tell(supervise::Event::Drained { generation }, now);
             }
             MuxAction::Demand => self.tell(supervise::Event::Demand, now),
+            MuxAction::Idle => self.tell(supervise::Event::Idle, now),
             MuxAction::Log(_, text) => self.log_mux(&text),
         }
     }

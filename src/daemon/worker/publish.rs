@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::config::resolve::shown_launch;
+use crate::config::spec::Start;
 use crate::control::{
     CallsStatus, ConfigStatus, ConfigVerdict, Desired, ExecStatus, ExitStatus, ProcessStatus,
     ProtocolStatus, RunResult, ServerStatus, State, StopStatus, StopStep, Substate,
@@ -97,6 +98,11 @@ impl Worker {
             } else {
                 Desired::Down
             },
+            start: match self.setting.policy().start {
+                Start::Boot => "boot".to_owned(),
+                Start::Demand => "demand".to_owned(),
+            },
+            cold: self.setting.spec.is_some() && self.is_cold(),
             result: (!supervisor.last_runs.is_empty() || supervisor.failure.is_some())
                 .then(|| result(supervisor.result)),
             reason,
@@ -397,6 +403,8 @@ fn substate(substate: supervise::Substate) -> Substate {
         From::Disabled => Substate::Disabled,
         From::NeverStarted => Substate::NeverStarted,
         From::Exited => Substate::Exited,
+        From::IdleStopped => Substate::IdleStopped,
+        From::WaitingForTurn => Substate::WaitingForTurn,
         From::Spawn => Substate::Spawn,
         From::Exec | From::ExecFailed => Substate::Exec,
         From::Handshake => Substate::Handshake,

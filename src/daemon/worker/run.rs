@@ -151,6 +151,9 @@ impl Worker {
             ChildEvent::Executed(Ok(())) => self.executed(generation, now),
             ChildEvent::Lines(lines) => {
                 self.last_activity = Some(now);
+                if let Some(turn) = &self.turn {
+                    turn.voice().heard();
+                }
                 lines.each(|line| self.mux.handle_child_line(generation, line, now));
             }
             ChildEvent::StdoutEnded => {
@@ -211,6 +214,7 @@ impl Worker {
                     log: self.log.clone(),
                     tail: self.past.tail.clone(),
                     redactor: prepared.redactor.stream(),
+                    voice: self.turn.as_ref().map(super::turn::Turn::voice),
                 };
                 run.stderr = Some(tokio::spawn(stderr::drain(stderr, sink)));
                 None
@@ -292,6 +296,7 @@ impl Worker {
         let protocol = identity.version.as_str();
         let text = stderr::escape(&format!("opened: {name} {version}, MCP {protocol}"));
         self.log.event(&self.instance, &self.redact(&text));
+        self.proven = self.configuration();
         let generation = self.supervisor.generation();
         self.tell(supervise::Event::Opened { generation }, now);
     }

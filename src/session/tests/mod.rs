@@ -6,6 +6,7 @@ mod calls;
 mod ends;
 mod faults;
 mod handshakes;
+mod idle;
 mod limits;
 mod modern_hosts;
 mod restarts;

@@ -5,7 +5,7 @@
 
 use super::{Phase, Supervisor};
 use crate::config::spec::Policy;
-use crate::supervise::state::{Cause, Mode, Substate};
+use crate::supervise::state::{Action, Cause, Mode, Substate};
 use crate::supervise::teardown::{Limits, Purpose, Step, Teardown};
 use crate::time::Moment;
 
@@ -20,7 +20,12 @@ impl Supervisor {
                 self.forget_failures(cause);
                 self.start(cause, now);
             }
-            Phase::Spawning | Phase::Executing | Phase::Handshake | Phase::Ready => {}
+            Phase::Waiting if cause == Cause::Command => self.actions.push_back(Action::HurryTurn),
+            Phase::Waiting
+            | Phase::Spawning
+            | Phase::Executing
+            | Phase::Handshake
+            | Phase::Ready => {}
             Phase::Stopping(teardown) => {
                 self.start_at_once = true;
                 teardown.repurpose(Purpose::Restart, &self.policy, now);
@@ -32,6 +37,36 @@ impl Supervisor {
         }
     }
 
+    /// From a rest that only a start leaves to one that a demand leaves too.
+    pub(super) fn offer(&mut self, cause: Cause, now: Moment) {
+        if self.closing || self.removed || self.desired_up {
+            return;
+        }
+        self.rest = Substate::NeverStarted;
+        if let Phase::Idle(_) = self.phase {
+            self.enter(Phase::Idle(self.rest), cause, now);
+        }
+    }
+
+    /// Ends a child that nobody needs. Whoever needs it meanwhile brings it up again.
+    pub(super) fn idle(&mut self, now: Moment) {
+        if matches!(self.phase, Phase::Ready) {
+            self.desired_up = false;
+            self.rest = Substate::IdleStopped;
+            self.end_ordered(Purpose::Stop, Cause::Idle, now);
+        }
+    }
+
+    /// Whether it is down, or on its way there, until somebody needs it.
+    pub fn rests_on_demand(&self) -> bool {
+        let rests = |rest| matches!(rest, Substate::IdleStopped | Substate::NeverStarted);
+        match self.phase {
+            Phase::Idle(rest) => rests(rest),
+            Phase::Stopping(_) => !self.desired_up && rests(self.rest),
+            _ => false,
+        }
+    }
+
     pub(super) fn stop(&mut self, purpose: Purpose, cause: Cause, mode: Mode, now: Moment) {
         self.desired_up = false;
         self.start_at_once = false;
@@ -40,7 +75,7 @@ impl Supervisor {
             _ => Substate::Dead,
         };
         match &mut self.phase {
-            Phase::Idle(_) | Phase::Backoff { .. } | Phase::Failed { .. } => {
+            Phase::Idle(_) | Phase::Waiting | Phase::Backoff { .. } | Phase::Failed { .. } => {
                 self.enter(Phase::Idle(self.rest), cause, now);
             }
             Phase::Unkillable { look_at, .. } => *look_at = now,
@@ -101,15 +136,22 @@ impl Supervisor {
         if self.closing || self.removed {
             return;
         }
-        match self.phase {
-            Phase::Idle(Substate::NeverStarted) => {
+        let rests_on_demand = self.rests_on_demand();
+        match &mut self.phase {
+            Phase::Idle(_) if rests_on_demand => {
                 self.desired_up = true;
                 self.start(Cause::Demand, now);
+            }
+            Phase::Waiting => self.actions.push_back(Action::HurryTurn),
+            Phase::Stopping(teardown) if rests_on_demand => {
+                self.desired_up = true;
+                self.start_at_once = true;
+                teardown.repurpose(Purpose::Restart, &self.policy, now);
             }
             Phase::Failed {
                 retry_at: Some(retry_at),
                 ..
-            } if now >= retry_at => self.start(Cause::Demand, now),
+            } if now >= *retry_at => self.start(Cause::Demand, now),
             _ => {}
         }
     }

@@ -17,17 +17,37 @@ use crate::time::{Moment, earliest};
 
 /// Beginnings.
 impl Supervisor {
-    /// The only place that orders a spawn.
+    /// The only place where a start begins: it waits for its turn first.
     pub(super) fn start(&mut self, cause: Cause, now: Moment) {
-        debug_assert!(self.run.is_none(), "a spawn while something may live");
+        debug_assert!(self.run.is_none(), "a start while something may live");
         self.start_at_once = false;
         self.last_failure = None;
+        self.end_turn();
+        self.has_turn = true;
+        let is_awaited = matches!(cause, Cause::Command | Cause::Demand);
+        self.actions.push_back(Action::AskTurn { is_awaited });
+        self.enter(Phase::Waiting, cause, now);
+    }
+
+    /// The only place that orders a spawn. Deadlines of the start count from here.
+    pub(super) fn turn_came(&mut self, now: Moment) {
+        if !matches!(self.phase, Phase::Waiting) {
+            return;
+        }
+        debug_assert!(self.run.is_none(), "a spawn while something may live");
         self.generation = self.generation.next();
         self.run = Some(Run::new(self.generation, now));
         self.actions.push_back(Action::Spawn {
             generation: self.generation,
         });
-        self.enter(Phase::Spawning, cause, now);
+        self.enter(Phase::Spawning, Cause::Turn, now);
+    }
+
+    /// Lets others start.
+    fn end_turn(&mut self) {
+        if std::mem::take(&mut self.has_turn) {
+            self.actions.push_back(Action::EndTurn);
+        }
     }
 
     pub(super) fn spawned(&mut self, pid: u32, now: Moment) {
@@ -147,7 +167,11 @@ impl Supervisor {
                 self.in_teardown(Cause::Exited, now, Teardown::handle_leader_gone);
             }
             Phase::Unkillable { look_at, .. } => *look_at = now,
-            Phase::Idle(_) | Phase::Spawning | Phase::Backoff { .. } | Phase::Failed { .. } => {}
+            Phase::Idle(_)
+            | Phase::Waiting
+            | Phase::Spawning
+            | Phase::Backoff { .. }
+            | Phase::Failed { .. } => {}
         }
     }
 
@@ -316,7 +340,7 @@ impl Supervisor {
             Phase::Backoff { .. } => self.start(Cause::Timer, now),
             Phase::Failed { offered, .. } => *offered = true,
             Phase::Unkillable { .. } => self.look_at_unkillable(now),
-            Phase::Idle(_) | Phase::Ready => {}
+            Phase::Idle(_) | Phase::Waiting | Phase::Ready => {}
         }
     }
 
@@ -381,6 +405,18 @@ impl Supervisor {
     }
 
     pub(super) fn enter(&mut self, phase: Phase, cause: Cause, now: Moment) {
+        // A start that failed holds its turn until nothing of it is left.
+        let is_starting = matches!(
+            phase,
+            Phase::Waiting
+                | Phase::Spawning
+                | Phase::Executing
+                | Phase::Handshake
+                | Phase::Stopping(_)
+        );
+        if !is_starting {
+            self.end_turn();
+        }
         self.phase = phase;
         self.note_change(cause, now);
     }
@@ -397,6 +433,7 @@ impl Supervisor {
     fn substate(&self) -> Substate {
         match &self.phase {
             Phase::Idle(substate) => *substate,
+            Phase::Waiting => Substate::WaitingForTurn,
             Phase::Spawning => Substate::Spawn,
             Phase::Executing => Substate::Exec,
             Phase::Handshake => Substate::Handshake,
@@ -419,13 +456,16 @@ impl Supervisor {
 
     fn hint(&self) -> ServiceHint {
         match &self.phase {
-            Phase::Idle(Substate::NeverStarted) => ServiceHint::OnDemand,
+            Phase::Idle(Substate::NeverStarted | Substate::IdleStopped) => ServiceHint::OnDemand,
             Phase::Failed { offered: true, .. } => ServiceHint::OnDemand,
-            Phase::Spawning | Phase::Executing => ServiceHint::Holding { ordered: false },
+            Phase::Waiting | Phase::Spawning | Phase::Executing => {
+                ServiceHint::Holding { ordered: false }
+            }
             Phase::Handshake | Phase::Ready => ServiceHint::Serving,
             Phase::Stopping(teardown) if self.desired_up => ServiceHint::Holding {
                 ordered: teardown.purpose() != Purpose::Failure,
             },
+            Phase::Stopping(_) if self.rests_on_demand() => ServiceHint::OnDemand,
             Phase::Stopping(_) => ServiceHint::Stopping,
             Phase::Backoff { until } => ServiceHint::Backoff {
                 next_attempt_at: *until,
@@ -463,6 +503,11 @@ impl Supervisor {
             Phase::Idle(Substate::Dead) if self.closing => "mcpd is ending".to_owned(),
             Phase::Idle(Substate::Dead) if self.removed => "its file was removed".to_owned(),
             Phase::Idle(Substate::Dead) => "stopped on request".to_owned(),
+            Phase::Idle(Substate::NeverStarted) => "started when a host needs it".to_owned(),
+            Phase::Idle(Substate::IdleStopped) => {
+                "idle_stop passed without a request; started when a host needs it".to_owned()
+            }
+            Phase::Waiting => "other servers are being started first".to_owned(),
             Phase::Failed {
                 why: Substate::StartLimitHit,
                 ..

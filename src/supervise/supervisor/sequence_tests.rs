@@ -39,6 +39,8 @@ enum Order {
     Edit { restart: bool, quick: bool },
     Remove,
     Shutdown,
+    Offer,
+    Idle,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +92,8 @@ struct Model {
     /// When a stop must be over that nothing has contradicted since.
     stop_by: Option<Moment>,
     closed: bool,
+    /// A turn was asked for and not given back.
+    has_turn: bool,
 }
 
 fn order() -> impl Strategy<Value = Order> {
@@ -103,6 +107,8 @@ fn order() -> impl Strategy<Value = Order> {
         2 => (any::<bool>(), any::<bool>())
             .prop_map(|(restart, quick)| Order::Edit { restart, quick }),
         1 => Just(Order::Remove),
+        1 => Just(Order::Offer),
+        2 => Just(Order::Idle),
     ]
 }
 
@@ -150,6 +156,7 @@ impl Model {
             owed: VecDeque::new(),
             stop_by: None,
             closed: false,
+            has_turn: false,
         }
     }
 
@@ -174,6 +181,8 @@ impl Model {
             Order::Restart => (Event::Restart { cause }, false),
             Order::Demand => (Event::Demand, true),
             Order::ResetFailed => (Event::ResetFailed, true),
+            Order::Offer => (Event::Offer { cause }, false),
+            Order::Idle => (Event::Idle, false),
             Order::Edit { restart, quick } => {
                 let policy = Box::new(policy(quick));
                 (Event::Reconfigured { restart, policy }, true)
@@ -306,6 +315,17 @@ impl Model {
 
     fn act(&mut self, action: Action) {
         match action {
+            Action::AskTurn { .. } => {
+                assert!(!self.has_turn, "two turns");
+                self.has_turn = true;
+                self.owed.push_back(Event::TurnCame);
+            }
+            Action::EndTurn => {
+                assert!(self.has_turn, "a turn given back twice");
+                self.has_turn = false;
+                // The shell knows which turn an answer is for.
+                self.owed.retain(|event| *event != Event::TurnCame);
+            }
             Action::Spawn { generation } => self.spawn(generation),
             Action::CloseStdin if self.manners.ends_with_stdin() => {
                 self.end_leader(ExitStatus::Code(0));
@@ -329,7 +349,8 @@ impl Model {
                     self.check_delay();
                 }
             }
-            Action::CloseStdin
+            Action::HurryTurn
+            | Action::CloseStdin
             | Action::CancelSpawn
             | Action::CancelOpen { .. }
             | Action::ChildGone { .. }
@@ -413,7 +434,8 @@ impl Model {
             assert!(self.supervisor.is_occupied(), "forgotten");
         }
         let waits = match status.state {
-            State::Starting | State::Stopping | State::Backoff => true,
+            State::Starting => status.substate != Substate::WaitingForTurn,
+            State::Stopping | State::Backoff => true,
             State::Running => status.substate != Substate::Ready,
             State::Failed => {
                 status.substate != Substate::ConfigFailed
@@ -421,6 +443,11 @@ impl Model {
             }
             State::Stopped => false,
         };
+        match status.state {
+            State::Starting => assert!(self.has_turn, "a start without its turn"),
+            State::Stopping => {}
+            _ => assert!(!self.has_turn, "a turn kept"),
+        }
         if waits {
             assert!(self.supervisor.poll_timeout().is_some(), "no deadline");
         }

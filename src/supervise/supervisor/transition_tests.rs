@@ -22,6 +22,8 @@ const KILLED: ExitStatus = ExitStatus::Signal {
 struct Play {
     supervisor: Supervisor,
     now_ms: u64,
+    /// Whether a turn that is asked for comes at once.
+    has_turns: bool,
 }
 
 impl Play {
@@ -29,6 +31,7 @@ impl Play {
         Self {
             supervisor: Supervisor::new(policy, 1),
             now_ms: 0,
+            has_turns: true,
         }
     }
 
@@ -48,7 +51,21 @@ impl Play {
     fn tell(&mut self, event: Event) -> &mut Self {
         let now = self.now();
         self.supervisor.handle(event, now);
+        if self.has_turns {
+            self.take_turn();
+        }
         self
+    }
+
+    /// Nobody else starts: the turn comes at once.
+    fn take_turn(&mut self) {
+        let actions = &mut self.supervisor.actions;
+        let asked = actions.len();
+        actions.retain(|action| !matches!(action, Action::AskTurn { .. }));
+        if actions.len() < asked {
+            let now = self.now();
+            self.supervisor.handle(Event::TurnCame, now);
+        }
     }
 
     fn start(&mut self) -> &mut Self {
@@ -91,6 +108,9 @@ impl Play {
             self.now_ms = self.now_ms.max(due_ms + 1);
             let now = self.now();
             self.supervisor.handle_timeout(now);
+            if self.has_turns {
+                self.take_turn();
+            }
         }
         let end_ms = u64::try_from(end.since_origin().as_millis()).unwrap();
         self.now_ms = self.now_ms.max(end_ms);
@@ -107,7 +127,11 @@ impl Play {
         actions.retain(|action| {
             !matches!(
                 action,
-                Action::Changed { .. } | Action::SetService(_) | Action::Ended(_)
+                Action::Changed { .. }
+                    | Action::SetService(_)
+                    | Action::Ended(_)
+                    | Action::HurryTurn
+                    | Action::EndTurn
             )
         });
         actions
@@ -167,7 +191,12 @@ fn every_transition_is_told_with_its_cause() {
     assert_eq!(
         told,
         [
-            (Substate::NeverStarted, Substate::Spawn, Cause::Boot),
+            (
+                Substate::NeverStarted,
+                Substate::WaitingForTurn,
+                Cause::Boot
+            ),
+            (Substate::WaitingForTurn, Substate::Spawn, Cause::Turn),
             (Substate::Spawn, Substate::Exec, Cause::Spawned),
             (Substate::Exec, Substate::Handshake, Cause::Executed),
             (Substate::Handshake, Substate::Ready, Cause::Opened),
@@ -808,4 +837,155 @@ fn no_more_runs_are_kept_than_are_shown() {
     assert_eq!(status.last_runs.len(), KEPT_RUNS);
     assert_eq!(status.last_runs[0].generation, Generation(19));
     assert_eq!(status.restarts, 19);
+}
+
+/// A supervisor whose turns come when the test says so.
+fn waiting(cause: Cause) -> Play {
+    let mut play = Play::new(Policy::default());
+    play.has_turns = false;
+    play.tell(Event::Start { cause });
+    play.check(Substate::WaitingForTurn);
+    play
+}
+
+fn turns(play: &mut Play) -> Vec<Action> {
+    let mut actions = play.actions();
+    actions.retain(|action| {
+        matches!(
+            action,
+            Action::AskTurn { .. } | Action::HurryTurn | Action::EndTurn | Action::Spawn { .. }
+        )
+    });
+    actions
+}
+
+#[test]
+fn nothing_is_spawned_before_its_turn_and_the_start_counts_from_there() {
+    let mut play = waiting(Cause::Boot);
+    let ask = Action::AskTurn { is_awaited: false };
+    assert_eq!(turns(&mut play), [ask]);
+    play.pass(seconds(1_000));
+    play.check(Substate::WaitingForTurn);
+    play.tell(Event::TurnCame);
+    assert_eq!(turns(&mut play), [spawn(ONE)]);
+    play.pass(seconds(89)).check(Substate::Spawn);
+    play.up(ONE);
+    assert_eq!(turns(&mut play), [Action::EndTurn]);
+}
+
+#[test]
+fn a_start_that_somebody_waits_for_says_so() {
+    let mut play = waiting(Cause::Command);
+    assert_eq!(turns(&mut play), [Action::AskTurn { is_awaited: true }]);
+    let mut play = waiting(Cause::Boot);
+    turns(&mut play);
+    play.tell(Event::Demand);
+    assert_eq!(turns(&mut play), [Action::HurryTurn]);
+    play.start();
+    assert_eq!(turns(&mut play), []);
+    let cause = Cause::Command;
+    play.tell(Event::Restart { cause });
+    assert_eq!(turns(&mut play), [Action::HurryTurn]);
+}
+
+/// Fault 35: a stop before the turn has come leaves nothing to end.
+#[test]
+fn a_stop_gives_the_turn_back() {
+    for event in [
+        Event::Stop {
+            cause: Cause::Command,
+            mode: Mode::Polite,
+        },
+        Event::Remove,
+        Event::Shutdown { mode: Mode::Kill },
+    ] {
+        let mut play = waiting(Cause::Boot);
+        turns(&mut play);
+        play.tell(event).check(Substate::Dead);
+        assert_eq!(turns(&mut play), [Action::EndTurn]);
+        play.tell(Event::TurnCame).check(Substate::Dead);
+        assert_eq!(turns(&mut play), []);
+    }
+}
+
+#[test]
+fn a_start_that_fails_holds_its_turn_until_nothing_of_it_is_left() {
+    let mut play = waiting(Cause::Boot);
+    play.tell(Event::TurnCame);
+    play.tell(Event::Spawned {
+        generation: ONE,
+        pid: 1,
+    });
+    play.tell(Event::Executed { generation: ONE });
+    turns(&mut play);
+    play.pass(seconds(91)).check(Substate::StopStdin);
+    assert_eq!(turns(&mut play), []);
+    play.down(ONE, CRASH).check(Substate::AutoRestart);
+    assert_eq!(turns(&mut play), [Action::EndTurn]);
+}
+
+#[test]
+fn a_restart_of_a_start_asks_for_another_turn() {
+    let mut play = waiting(Cause::Boot);
+    play.tell(Event::TurnCame);
+    play.tell(Event::Spawned {
+        generation: ONE,
+        pid: 1,
+    });
+    turns(&mut play);
+    play.restart().down(ONE, TERMINATED);
+    play.check(Substate::WaitingForTurn);
+    let asked = Action::AskTurn { is_awaited: false };
+    assert_eq!(turns(&mut play), [Action::EndTurn, asked]);
+}
+
+#[test]
+fn what_is_offered_starts_on_demand() {
+    let mut play = Play::new(Policy::default());
+    play.tell(Event::Offer { cause: Cause::Boot });
+    play.check(Substate::NeverStarted);
+    assert_eq!(play.deeds(), []);
+    play.tell(Event::Demand).check(Substate::Spawn);
+
+    // What is stopped by a person is offered again by an edit only.
+    let mut play = Play::ready(Policy::default());
+    play.stop(Mode::Polite);
+    play.tell(Event::Drained { generation: ONE });
+    play.down(ONE, TERMINATED).check(Substate::Dead);
+    play.tell(Event::Demand).check(Substate::Dead);
+    play.tell(Event::Offer { cause: Cause::Edit });
+    play.tell(Event::Demand).check(Substate::Spawn);
+}
+
+#[test]
+fn an_idle_child_is_ended_and_a_demand_brings_it_back() {
+    let mut play = Play::ready(Policy::default());
+    play.tell(Event::Idle).check(Substate::Drain);
+    play.tell(Event::Drained { generation: ONE });
+    play.down(ONE, TERMINATED).check(Substate::IdleStopped);
+    let hinted = |action: &Action| matches!(action, Action::SetService(ServiceHint::OnDemand));
+    assert!(
+        play.actions().iter().any(hinted),
+        "hosts may ask all the time"
+    );
+    play.tell(Event::Demand).check(Substate::Spawn);
+    play.up(TWO).check(Substate::Ready);
+}
+
+#[test]
+fn a_demand_while_an_idle_child_is_ended_is_served_by_the_next() {
+    let mut play = Play::ready(Policy::default());
+    play.tell(Event::Idle);
+    play.tell(Event::Demand);
+    play.tell(Event::Drained { generation: ONE });
+    play.down(ONE, TERMINATED).check(Substate::Spawn);
+    assert!(play.supervisor.status().desired_up);
+}
+
+#[test]
+fn only_what_serves_can_be_idle() {
+    let mut play = Play::new(Policy::default());
+    play.tell(Event::Idle).check(Substate::NeverStarted);
+    play.start();
+    play.tell(Event::Idle).check(Substate::Spawn);
 }

@@ -288,6 +288,10 @@ impl Rig {
     fn perform(&mut self, action: &Action) {
         let generation = self.supervisor.generation();
         match action {
+            Action::AskTurn { .. } => {
+                let now = self.now();
+                self.supervisor.handle(Event::TurnCame, now);
+            }
             Action::Spawn { generation } => self.spawn(*generation),
             Action::CloseStdin => self.stdin = None,
             Action::Signal(signal) => {
@@ -318,7 +322,9 @@ impl Rig {
                     .send(Event::StopCommandEnded { generation })
                     .unwrap();
             }
-            Action::CancelSpawn
+            Action::HurryTurn
+            | Action::EndTurn
+            | Action::CancelSpawn
             | Action::CancelOpen { .. }
             | Action::ChildGone { .. }
             | Action::SetService(_)

@@ -1,0 +1,169 @@
+//! A worker's turn to start among all servers of the daemon.
+//!
+//! Carries words between one worker and the registry, which owns the order: asked for, awaited,
+//! heard of, over. Decides nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::config::fingerprint::Fingerprint;
+use crate::config::spec::ServerSpec;
+use crate::supervise::turns::{Starter, TurnId};
+use crate::time::Moment;
+
+use super::super::clock;
+use super::super::launch::launcher_of;
+use super::super::shared::Shared;
+use super::{Event, Worker};
+
+/// A child that prints without a pause is heard of so often.
+const HEARD_EVERY: Duration = Duration::from_secs(1);
+
+/// What the registry is told of one start.
+#[derive(Debug)]
+pub(crate) enum TurnEvent {
+    Asked {
+        id: TurnId,
+        starter: Starter,
+        came: oneshot::Sender<()>,
+    },
+    Awaited(TurnId),
+    Output(TurnId),
+    Over(TurnId),
+}
+
+/// A turn that was asked for, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    id: TurnId,
+    voice: Voice,
+    is_awaited: Arc<AtomicBool>,
+    asking: AbortHandle,
+}
+
+/// Says that a child that is being started has printed something.
+#[derive(Clone, Debug)]
+pub(crate) struct Voice(Arc<VoiceState>);
+
+#[derive(Debug)]
+struct VoiceState {
+    id: TurnId,
+    events: mpsc::UnboundedSender<TurnEvent>,
+    /// Absent once the start is over and nobody listens any more.
+    next: Mutex<Option<Moment>>,
+}
+
+impl Voice {
+    pub(crate) fn heard(&self) {
+        let now = clock::now();
+        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.is_some_and(|next| next <= now) {
+            *next = Some(now + HEARD_EVERY);
+            self.say(TurnEvent::Output(self.0.id));
+        }
+    }
+
+    fn say(&self, event: TurnEvent) {
+        // Without a registry there is no order to keep.
+        drop(self.0.events.send(event));
+    }
+}
+
+impl Turn {
+    fn ask(
+        shared: Arc<Shared>,
+        spec: Arc<ServerSpec>,
+        is_cold: bool,
+        is_awaited: bool,
+        inbox: mpsc::Sender<Event>,
+    ) -> Self {
+        let id = shared.next_turn();
+        let voice = Voice(Arc::new(VoiceState {
+            id,
+            events: shared.turns.clone(),
+            next: Mutex::new(Some(Moment::ZERO)),
+        }));
+        let is_awaited = Arc::new(AtomicBool::new(is_awaited));
+        let asking = tokio::spawn({
+            let (voice, is_awaited) = (voice.clone(), is_awaited.clone());
+            async move {
+                // Looks at the folders of PATH, one of which may be on a network.
+                let looking = tokio::task::spawn_blocking(move || launcher_of(&spec, &shared.base));
+                let launcher = looking.await.unwrap_or_default();
+                let (came, waited) = oneshot::channel();
+                let starter = Starter {
+                    launcher: launcher.into(),
+                    is_cold,
+                    is_awaited: is_awaited.load(Ordering::Relaxed),
+                };
+                voice.say(TurnEvent::Asked { id, starter, came });
+                // A daemon whose registry has gone starts nothing any more.
+                if waited.await.is_ok() {
+                    drop(inbox.send(Event::TurnCame(id)).await);
+                }
+            }
+        });
+        Self {
+            id,
+            voice,
+            is_awaited,
+            asking: asking.abort_handle(),
+        }
+    }
+
+    /// Somebody waits for this start.
+    pub(super) fn hurry(&self) {
+        if !self.is_awaited.swap(true, Ordering::Relaxed) {
+            self.voice.say(TurnEvent::Awaited(self.id));
+        }
+    }
+
+    pub(super) fn voice(&self) -> Voice {
+        self.voice.clone()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.asking.abort();
+        let state = &self.voice.0;
+        *state.next.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.voice.say(TurnEvent::Over(self.id));
+    }
+}
+
+impl Worker {
+    pub(super) fn ask_turn(&mut self, is_awaited: bool) {
+        let Some(spec) = self.setting.spec.clone() else {
+            debug_assert!(false, "the supervisor starts only what is configured");
+            return;
+        };
+        let is_awaited = is_awaited || self.mux.has_waiting();
+        let inbox = self.handle.inbox.clone();
+        let shared = self.shared.clone();
+        self.turn = Some(Turn::ask(shared, spec, self.is_cold(), is_awaited, inbox));
+    }
+
+    /// Whether no success of the present configuration is known.
+    pub(super) fn is_cold(&self) -> bool {
+        self.proven.is_none() || self.proven != self.configuration()
+    }
+
+    /// What tells the present configuration of the process from others.
+    pub(super) fn configuration(&self) -> Option<Fingerprint> {
+        let spec = self.setting.spec.as_ref()?;
+        Some(spec.launch_fingerprint(&self.shared.hash_key))
+    }
+
+    /// The registry's word for a turn, which may be one that was given back meanwhile.
+    pub(super) fn turn_came(&mut self, id: TurnId, now: Moment) {
+        if self.turn.as_ref().is_some_and(|turn| turn.id == id) {
+            self.tell(crate::supervise::Event::TurnCame, now);
+        }
+    }
+}
