@@ -17,6 +17,7 @@ mod framing;
 mod handshake;
 mod ids;
 mod lifecycle;
+mod looking;
 mod notifications;
 mod pass_through;
 mod paths_args;

@@ -1,6 +1,6 @@
 //! The command line's own clock. Nothing here reaches a core but as a [`Duration`].
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A point from which a wait is bounded.
 #[derive(Clone, Copy, Debug)]
@@ -21,4 +21,12 @@ impl Deadline {
     pub(crate) fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
+}
+
+/// The wall clock, as time since 1970-01-01 UTC.
+#[expect(clippy::disallowed_methods, reason = "people name times of day")]
+pub(crate) fn wall() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }

@@ -26,6 +26,7 @@ mod start;
 mod start_daemon;
 mod status;
 mod stop;
+mod table;
 mod tools;
 
 use std::ffi::OsString;

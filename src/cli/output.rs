@@ -24,6 +24,8 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
     /// Whether a person's terminal shows the output.
     pub(crate) is_terminal: bool,
+    /// The columns of that terminal. What goes elsewhere is not made to fit anything.
+    pub(crate) width: Option<usize>,
 }
 
 /// Whether text may carry colour.
@@ -75,6 +77,7 @@ impl Output {
             style: Style { color },
             quiet,
             is_terminal,
+            width: is_terminal.then(terminal_width),
         }
     }
 
@@ -106,6 +109,18 @@ impl Output {
         text.push(b'\n');
         print_bytes(&text)
     }
+}
+
+/// Columns of the terminal on standard output: `COLUMNS` if it says so, else what the terminal
+/// says, else 80.
+pub(crate) fn terminal_width() -> usize {
+    let chosen = std::env::var("COLUMNS").ok();
+    let chosen = chosen.and_then(|columns| columns.parse().ok());
+    let told = || rustix::termios::tcgetwinsize(io::stdout()).ok();
+    chosen
+        .or_else(|| told().map(|size| usize::from(size.ws_col)))
+        .filter(|columns| *columns > 0)
+        .unwrap_or(80)
 }
 
 fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {

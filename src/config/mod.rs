@@ -37,6 +37,6 @@ pub mod sources;
 pub mod spec;
 mod suggest;
 mod table;
-mod units;
+pub(crate) mod units;
 pub mod watch;
 pub mod watch_set;

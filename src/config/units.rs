@@ -34,7 +34,7 @@ const SIZE_UNITS: [(&str, u64); 10] = [
 
 /// Why a text is no duration or no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum UnitError {
+pub(crate) enum UnitError {
     #[error("is empty")]
     Empty,
     #[error("does not begin with a number")]
@@ -48,7 +48,7 @@ pub(super) enum UnitError {
 }
 
 /// One or more numbers with units, such as `90s` or `1m30s`, in whole milliseconds.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let mut total_ms: u64 = 0;
     let mut rest = text.trim();
     if rest.is_empty() {

@@ -23,9 +23,9 @@ pub use outcome::{
 };
 pub use request::{Attach, Request, Stop, Targets};
 pub use status::{
-    CallsStatus, ConfigStatus, ConfigVerdict, DaemonStatus, Desired, ExecStatus, ExitStatus,
-    ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA, ServerStatus, State,
-    StatusSnapshot, StopStatus, Substate,
+    AttachmentStatus, CallsStatus, ConfigStatus, ConfigVerdict, DaemonStatus, Desired, ExecStatus,
+    ExitStatus, ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA, ServerStatus,
+    State, StatusSnapshot, StopStatus, Substate,
 };
 
 /// The version of this protocol. It grows when an older peer could misread a newer one; a new

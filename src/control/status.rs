@@ -104,6 +104,8 @@ pub struct ServerStatus {
     pub resources: ResourceStatus,
     /// `cgroup`, `subreaper` or `group`.
     pub containment: String,
+    /// Who is attached.
+    pub attachments: Vec<AttachmentStatus>,
     /// The processes of its tree, the leader first; only where one server was asked for.
     pub processes: Vec<ProcessStatus>,
     pub stderr_tail: Vec<String>,
@@ -285,6 +287,29 @@ pub struct ProtocolStatus {
     pub capabilities: Option<Value>,
     /// How many tools it offers, once a listing was seen.
     pub tools: Option<u64>,
+}
+
+/// One host that is attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttachmentStatus {
+    /// Unique in the life of the daemon.
+    pub attachment: u64,
+    /// What the host calls itself, else how it attached.
+    pub client: Option<String>,
+    /// The process at the other end of the connection: the host, or a shim that it started.
+    pub pid: Option<u32>,
+    /// The host's process and its name, where they can be told: a shim's parent.
+    pub host_pid: Option<u32>,
+    pub host_name: Option<String>,
+    /// The protocol version that it was told.
+    pub version: Option<String>,
+    /// Its requests that are written and not answered.
+    pub open: u64,
+    /// Its requests that the server has not seen yet.
+    pub waiting: u64,
+    /// Bytes that wait for it to read.
+    pub held_bytes: u64,
 }
 
 /// The requests of hosts. On the wire this is `requests`.

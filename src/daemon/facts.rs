@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use crate::control::{DaemonStatus, PROTOCOL, ProcessStatus, ServerStatus};
+use crate::control::{AttachmentStatus, DaemonStatus, PROTOCOL, ProcessStatus, ServerStatus};
 use crate::supervise::process_tree::{self, Leader, Process, Usage};
 use crate::time::Moment;
 
@@ -15,6 +15,9 @@ use super::clock;
 use super::shared::Shared;
 use super::socket::{self, SocketFile};
 use super::systemd::Notifier;
+
+/// What the kernel calls a shim.
+const SHIM_NAME: &str = "mcpd";
 
 /// Fixed at the start, but for the listener that is ended once.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ impl DaemonFacts {
     pub(crate) fn measure(&self, servers: &mut [ServerStatus], with_processes: bool) {
         for server in servers {
             self.containment.clone_into(&mut server.containment);
+            server.attachments.iter_mut().for_each(name_host);
             let Some(pid) = server.pid else { continue };
             let Some(process) = process_tree::read_process(pid) else {
                 continue;
@@ -103,6 +107,22 @@ fn fill(server: &mut ServerStatus, usage: &Usage, with_processes: bool) {
         if let Some(process) = process_tree::read_process(holder.pid) {
             *holder = process_status(&process);
         }
+    }
+}
+
+/// Names the host behind an attachment: the peer's process, or the parent of a shim.
+fn name_host(attachment: &mut AttachmentStatus) {
+    let Some(peer) = attachment.pid.and_then(process_tree::read_process) else {
+        return;
+    };
+    let is_shim = peer.name == SHIM_NAME;
+    let host = match is_shim {
+        true => process_tree::read_process(peer.parent).filter(|host| host.pid > 1),
+        false => Some(peer),
+    };
+    if let Some(host) = host {
+        attachment.host_pid = Some(host.pid);
+        attachment.host_name = Some(host.name);
     }
 }
 

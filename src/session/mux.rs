@@ -19,7 +19,7 @@ use super::idle::Idle;
 use super::levels::Levels;
 use super::limits::{ATTACHMENTS, Pool};
 use super::queue::Queue;
-use super::requests::Requests;
+use super::requests::{OpenRequest, Requests};
 use super::service::{Hold, HoldCause, Service};
 use super::settings::{HostInfo, MuxConfig};
 use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest};
@@ -383,12 +383,17 @@ impl Mux {
     }
 
     fn host_snapshot(&self, key: HostKey, host: &Attachment) -> HostSnapshot {
+        let of_this_host =
+            |request: &&OpenRequest| request.host().is_some_and(|asker| asker.host == key);
+        let waiting = self.requests.waiting().map(|(_, request)| request);
+        let waiting = waiting.filter(of_this_host).count();
         HostSnapshot {
             key,
             client: host.info.client.clone(),
             pid: host.info.pid,
             version: host.version(),
-            open: self.requests.count_of(key),
+            open: self.requests.count_of(key) - waiting,
+            waiting,
             held_bytes: self.pool.held_by(key),
         }
     }

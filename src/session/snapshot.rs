@@ -41,8 +41,10 @@ pub struct HostSnapshot {
     pub pid: Option<u32>,
     /// The version it was told, once its `initialize` was answered.
     pub version: Option<Version>,
-    /// Its open requests.
+    /// Its requests that are written and not answered.
     pub open: usize,
+    /// Its requests that no child has seen.
+    pub waiting: usize,
     /// Bytes that are held for it.
     pub held_bytes: u64,
 }

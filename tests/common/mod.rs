@@ -8,10 +8,12 @@ mod home;
 mod host;
 mod leaks;
 mod record;
+mod terminal;
 mod wait;
 
 pub(crate) use daemon::{TestDaemon, memory_bytes};
 pub(crate) use home::{FAKE, Home, MCPD, QUICK, make_private, output_in_time, quoted};
 pub(crate) use host::{RawHost, error_code, initialize_params, text_of};
 pub(crate) use leaks::{command_line, state_of};
+pub(crate) use terminal::Terminal;
 pub(crate) use wait::{Stopwatch, let_pass, say, wait_until, wait_within};

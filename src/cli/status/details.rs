@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::format::{render_age, render_cpu, render_size};
+use super::hosts::render_host;
 use super::table::{render_config_error, render_exit, render_state};
 use crate::cli::escape::escape;
 use crate::cli::output::{Style, Tone};
@@ -159,10 +160,9 @@ fn what_is_run(page: &mut Page, server: &ServerStatus) {
     if !server.containment.is_empty() {
         page.fact("containment", escape(&server.containment));
     }
-    page.list("processes", server.processes.iter().map(process));
+    page.list("processes", tree(&server.processes));
 }
 
-/// A word as it could be typed again, as far as a glance needs it.
 /// A word as a shell would take it.
 pub(crate) fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%${}~".contains(c);
@@ -170,6 +170,49 @@ pub(crate) fn quote(word: &str) -> String {
         word.to_owned()
     } else {
         format!("'{}'", escape(word).replace('\'', "'\\''"))
+    }
+}
+
+/// The processes with each one under its parent. One whose parent is not there (it was adopted) is
+/// a root of its own.
+fn tree(processes: &[ProcessStatus]) -> Vec<String> {
+    let is_root = |process: &&ProcessStatus| {
+        !processes
+            .iter()
+            .any(|other| other.pid == process.ppid && other.pid != process.pid)
+    };
+    let mut lines = Vec::with_capacity(processes.len());
+    for root in processes.iter().filter(is_root) {
+        branch(root, processes, "", "", &mut lines);
+    }
+    lines
+}
+
+fn branch(
+    root: &ProcessStatus,
+    all: &[ProcessStatus],
+    own_indent: &str,
+    indent: &str,
+    lines: &mut Vec<String>,
+) {
+    // Pids that name each other as parents would go round for ever; no tree is larger than all.
+    if lines.len() >= all.len() {
+        return;
+    }
+    lines.push(format!("{own_indent}{}", process(root)));
+    let children: Vec<&ProcessStatus> = all
+        .iter()
+        .filter(|child| child.ppid == root.pid && child.pid != root.pid)
+        .collect();
+    for (at, child) in children.iter().enumerate() {
+        let is_last = at + 1 == children.len();
+        let (corner, line) = if is_last {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        let (own, below) = (format!("{indent}{corner}"), format!("{indent}{line}"));
+        branch(child, all, &own, &below, lines);
     }
 }
 
@@ -212,7 +255,10 @@ fn protocol(page: &mut Page, server: &ServerStatus) {
 
 fn use_of_it(page: &mut Page, server: &ServerStatus) {
     let requests = &server.requests;
-    page.fact("hosts", requests.hosts.to_string());
+    match server.attachments.is_empty() {
+        true => page.fact("hosts", requests.hosts.to_string()),
+        false => page.list("hosts", server.attachments.iter().map(render_host)),
+    }
     page.fact(
         "requests",
         format!(

@@ -5,16 +5,19 @@
 
 mod details;
 mod format;
+mod hosts;
 mod offline;
 mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub(crate) use self::details::quote;
 pub(crate) use self::format::render_duration;
 pub(crate) use self::table::render_line;
 
 use self::details::render_details;
+use self::hosts::render_hosts;
 use self::table::render_table;
 use super::Context;
 use super::client::{Client, ConnectError, QUICK};
@@ -31,6 +34,8 @@ Exit codes: 0 all fine, 1 something is degraded, 3 something has failed, 4 no da
 Example:
   mcpd status
   mcpd status calculator
+  mcpd status --watch
+  mcpd status --hosts
   mcpd status --json | jq '.servers[].state'")]
 pub(crate) struct Arguments {
     /// Show everything about this server
@@ -39,11 +44,20 @@ pub(crate) struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+    /// Show who is attached instead
+    #[arg(long, conflicts_with = "watch")]
+    hosts: bool,
+    /// Show it again every second, with rates, until `q` or Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
 }
 
 pub(crate) fn cmd_status(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
     let json = arguments.json || context.json;
     let places = context.places()?;
+    if arguments.watch {
+        return watch::watch(context, &places, arguments.name.as_deref(), json);
+    }
     let mut client = match Client::connect(&places) {
         Ok(client) => client,
         Err(ConnectError::NoDaemon(_)) => {
@@ -58,7 +72,12 @@ pub(crate) fn cmd_status(context: &Context, arguments: Arguments) -> Result<Verd
     {
         return Err(unknown_server(name));
     }
-    show(context, &snapshot, arguments.name.is_some(), json)?;
+    if arguments.hosts && !json {
+        let text = render_hosts(&snapshot, context.output.style, context.output.width);
+        context.output.note(&text)?;
+    } else {
+        show(context, &snapshot, arguments.name.is_some(), json)?;
+    }
     Ok(judge(&snapshot))
 }
 
@@ -77,7 +96,9 @@ fn show(
         return context.output.print_json(snapshot);
     }
     if !in_full {
-        return context.output.note(&render_table(snapshot, style));
+        return context
+            .output
+            .note(&render_table(snapshot, style, context.output.width, None));
     }
     let pages: Vec<String> = snapshot
         .servers

@@ -1,10 +1,12 @@
 //! All servers, one line each.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::format::{render_age, render_cpu, render_duration, render_size};
 use crate::cli::escape::escape;
 use crate::cli::output::{Style, Tone};
+use crate::cli::table::{Table, cut};
 use crate::control::{
     ConfigVerdict, DaemonStatus, ExitStatus, RunResult, ServerStatus, State, StatusSnapshot,
     Substate,
@@ -23,16 +25,35 @@ const HEADINGS: [&str; 9] = [
     "REQ(in/tot)",
     "LAST",
 ];
+/// What is missed least on a narrow terminal: restarts, memory, processor, requests, pid.
+const GIVES_WAY: [usize; 5] = [4, 6, 5, 7, 3];
+
+/// What servers did lately, by name.
+#[derive(Debug, Default)]
+pub(super) struct Rates(pub(super) BTreeMap<String, Rate>);
+
+/// What one server did lately.
+#[derive(Debug)]
+pub(super) struct Rate {
+    pub(super) requests_per_minute: u64,
+    /// Tenths of a percent of one processor, where it could be told.
+    pub(super) cpu_usec_per_ms: Option<u64>,
+}
 
 /// The daemon's line, the table, and what is wrong beside the servers.
-pub(crate) fn render_table(snapshot: &StatusSnapshot, style: Style) -> String {
-    let mut text = render_daemon(&snapshot.daemon);
+pub(super) fn render_table(
+    snapshot: &StatusSnapshot,
+    style: Style,
+    width: Option<usize>,
+    rates: Option<&Rates>,
+) -> String {
+    let mut text = render_daemon(&snapshot.daemon, width);
     if snapshot.servers.is_empty() {
         let folder = escape(&snapshot.daemon.config_dir);
         // Writing to a string cannot fail.
         _ = writeln!(text, "no servers: {folder}/servers.d holds no NAME.toml");
     } else {
-        text.push_str(&render_rows(&snapshot.servers, style));
+        text.push_str(&render_rows(&snapshot.servers, style, width, rates));
     }
     for error in &snapshot.daemon.errors {
         let line = format!("error: {}", escape(error));
@@ -45,7 +66,7 @@ pub(crate) fn render_table(snapshot: &StatusSnapshot, style: Style) -> String {
     text
 }
 
-fn render_daemon(daemon: &DaemonStatus) -> String {
+fn render_daemon(daemon: &DaemonStatus, width: Option<usize>) -> String {
     let mut parts = vec![
         format!("mcpd {}", escape(&daemon.version)),
         format!("pid {}", daemon.pid),
@@ -61,57 +82,39 @@ fn render_daemon(daemon: &DaemonStatus) -> String {
     named("started by", &daemon.started_by);
     named("PATH from", &daemon.path_source);
     named("watcher", &daemon.watcher);
-    format!("{}\n", parts.join("  "))
-}
-
-/// Columns are as wide as their widest cell, so that piped output does not depend on a terminal.
-fn render_rows(servers: &[ServerStatus], style: Style) -> String {
-    let rows: Vec<[String; 9]> = servers.iter().map(cells).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
-    let mut text = String::new();
-    push_row(
-        &mut text,
-        &HEADINGS.map(str::to_owned),
-        &widths,
-        |_, cell| style.paint(Tone::Faint, cell),
-    );
-    for (server, row) in servers.iter().zip(&rows) {
-        push_row(&mut text, row, &widths, |column, cell| {
-            let tone = if column == 1 {
-                tone(server)
-            } else {
-                Tone::Plain
-            };
-            style.paint(tone, cell)
-        });
-    }
-    text
-}
-
-fn push_row(
-    text: &mut String,
-    row: &[String; 9],
-    widths: &[usize],
-    paint: impl Fn(usize, &str) -> String,
-) {
-    // Empty cells at the end leave no blanks behind.
-    let used = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
-    for (column, cell) in row.iter().enumerate().take(used + 1) {
-        if column == used {
-            text.push_str(&paint(column, cell));
-        } else {
-            text.push_str(&paint(
-                column,
-                &format!("{cell:width$}", width = widths[column]),
-            ));
-            text.push_str("  ");
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if fits(line, &part, width) => {
+                line.push_str("  ");
+                line.push_str(&part);
+            }
+            _ => lines.push(part),
         }
     }
-    text.push('\n');
+    format!("{}\n", lines.join("\n  "))
+}
+
+/// Whether a part still fits the line; continuation lines are indented by two.
+fn fits(line: &str, part: &str, width: Option<usize>) -> bool {
+    width.is_none_or(|width| line.chars().count() + part.chars().count() + 4 <= width)
+}
+
+fn render_rows(
+    servers: &[ServerStatus],
+    style: Style,
+    width: Option<usize>,
+    rates: Option<&Rates>,
+) -> String {
+    let mut table = Table::new(&HEADINGS, &GIVES_WAY);
+    for server in servers {
+        let mut cells = cells(server);
+        if let Some(Rates(rates)) = rates {
+            show_rate(&mut cells, rates.get(&server.name));
+        }
+        table.row(cells.to_vec(), &[(1, tone(server))]);
+    }
+    table.render(style, width)
 }
 
 fn tone(server: &ServerStatus) -> Tone {
@@ -153,8 +156,23 @@ fn cells(server: &ServerStatus) -> [String; 9] {
                 .map(render_size),
         ),
         or_dash(requests),
-        cut(&render_last(server)),
+        cut(&render_last(server), LAST_LIMIT_CHARS),
     ]
+}
+
+/// Puts what happens now in the place of what happened on average.
+fn show_rate(cells: &mut [String; 9], rate: Option<&Rate>) {
+    let Some(rate) = rate else { return };
+    if let Some(tenths) = rate.cpu_usec_per_ms {
+        cells[5] = render_cpu(tenths, 1);
+    }
+    let (per_minute, cell) = (rate.requests_per_minute, &mut cells[7]);
+    // Writing to a string cannot fail.
+    _ = match per_minute {
+        0 => Ok(()),
+        1..60 => write!(cell, " {per_minute}/min"),
+        _ => write!(cell, " {}/s", per_minute / 60),
+    };
 }
 
 /// `slack: backoff in 14s, exit-code 1 after 400ms: refused`: one server in one line.
@@ -164,7 +182,7 @@ pub(crate) fn render_line(server: &ServerStatus) -> String {
         // Writing to a string cannot fail.
         _ = write!(text, " for {}", render_age(age_ms));
     }
-    let last = cut(&render_last(server));
+    let last = cut(&render_last(server), LAST_LIMIT_CHARS);
     if !last.is_empty() {
         _ = write!(text, ", {last}");
     }
@@ -272,13 +290,4 @@ fn signal_name(number: i32) -> String {
         Ok(signal) => signal.as_str().to_owned(),
         Err(_) => number.to_string(),
     }
-}
-
-fn cut(text: &str) -> String {
-    if text.chars().count() <= LAST_LIMIT_CHARS {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(LAST_LIMIT_CHARS - 1).collect();
-    short.push('…');
-    short
 }

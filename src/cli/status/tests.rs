@@ -121,7 +121,7 @@ fn snapshot(servers: Vec<ServerStatus>) -> StatusSnapshot {
 #[test]
 fn the_table_tells_each_servers_state_and_why() {
     let snapshot = snapshot(vec![github(), postgres(), slack(), jira(), web()]);
-    insta::assert_snapshot!(render_table(&snapshot, Style::default()));
+    insta::assert_snapshot!(render_table(&snapshot, Style::default(), None, None));
     assert_eq!(judge(&snapshot), Verdict::Failed);
 }
 
@@ -138,7 +138,7 @@ fn a_start_without_a_process_shows_its_reason() {
         exits: vec![exit],
         ..server("vault", State::Backoff, Substate::AutoRestart)
     };
-    let table = render_table(&snapshot(vec![vault.clone()]), Style::default());
+    let table = render_table(&snapshot(vec![vault.clone()]), Style::default(), None, None);
     assert!(
         table.contains("the command of `env.X` gave no value"),
         "{table}"
@@ -208,12 +208,12 @@ fn the_readme_shows_a_real_table() {
     let readme = include_str!("../../../README.md");
     let shown = readme.split("$ mcpd status\n").nth(1).unwrap();
     let shown = shown.split("```").next().unwrap();
-    assert_eq!(render_table(&snapshot, Style::default()), shown);
+    assert_eq!(render_table(&snapshot, Style::default(), None, None), shown);
 }
 
 #[test]
 fn an_empty_configuration_is_said() {
-    insta::assert_snapshot!(render_table(&snapshot(Vec::new()), Style::default()), @r"
+    insta::assert_snapshot!(render_table(&snapshot(Vec::new()), Style::default(), None, None), @r"
     mcpd 0.4.0  pid 4121  up 3d 4h  gen 13  containment subreaper  started by mcpd connect  PATH from login shell
     no servers: /home/me/.config/mcpd/servers.d holds no NAME.toml
     ");
@@ -221,7 +221,7 @@ fn an_empty_configuration_is_said() {
 
 #[test]
 fn colour_is_only_in_the_state() {
-    let text = render_table(&snapshot(vec![github()]), Style { color: true });
+    let text = render_table(&snapshot(vec![github()]), Style { color: true }, None, None);
     assert!(text.contains("\u{1b}[32mrunning"), "{text}");
 }
 
@@ -335,7 +335,7 @@ fn a_start_without_a_process_is_explained_by_its_reason() {
         }),
         ..server("vault", State::Backoff, Substate::AutoRestart)
     };
-    let page = render_table(&snapshot(vec![vault]), Style::default());
+    let page = render_table(&snapshot(vec![vault]), Style::default(), None, None);
     assert!(
         page.contains("  the command of `env.TOKEN` gave no value"),
         "{page}"

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::config::resolve::shown_launch;
 use crate::config::spec::Start;
 use crate::control::{
-    CallsStatus, ConfigStatus, ConfigVerdict, Desired, ExecStatus, ExitStatus, ProcessStatus,
-    ProtocolStatus, RunResult, ServerStatus, State, StopStatus, StopStep, Substate,
+    AttachmentStatus, CallsStatus, ConfigStatus, ConfigVerdict, Desired, ExecStatus, ExitStatus,
+    ProcessStatus, ProtocolStatus, RunResult, ServerStatus, State, StopStatus, StopStep, Substate,
 };
-use crate::session::MuxSnapshot;
+use crate::session::{HostSnapshot, MuxSnapshot};
 use crate::supervise::state::EndedRun;
 use crate::supervise::{self, SupervisorStatus};
 use crate::time::Moment;
@@ -133,6 +133,7 @@ impl Worker {
                 .collect(),
             exec: self.exec_status(&supervisor),
             protocol: self.protocol_status(&mux),
+            attachments: mux.hosts.iter().map(attachment).collect(),
             requests: calls_status(&mux, self.last_activity, &times),
             stderr_tail: self.past.tail.last(STATUS_LINES),
             violations: mux.counters.noise_lines,
@@ -366,6 +367,19 @@ fn calls_status(mux: &MuxSnapshot, last_activity: Option<Moment>, times: &Times)
         late_answers: mux.counters.late_answers,
         unknown_progress: mux.counters.unknown_progress,
         dropped: mux.counters.dropped,
+    }
+}
+
+fn attachment(host: &HostSnapshot) -> AttachmentStatus {
+    AttachmentStatus {
+        attachment: host.key.0,
+        client: host.client.clone(),
+        pid: host.pid,
+        version: host.version.map(|version| version.as_str().to_owned()),
+        open: host.open as u64,
+        waiting: host.waiting as u64,
+        held_bytes: host.held_bytes,
+        ..AttachmentStatus::default()
     }
 }
 
