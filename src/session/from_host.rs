@@ -193,6 +193,7 @@ impl Mux {
                 message,
                 is_limited,
                 is_request: true,
+                arrived: self.now,
             },
         );
     }
@@ -277,6 +278,7 @@ impl Mux {
                 message,
                 is_limited: false,
                 is_request: false,
+                arrived: self.now,
             },
         );
     }

@@ -14,6 +14,7 @@ use super::limits::{QUEUE_BYTES, QUEUED_NOTIFICATIONS};
 use super::requests::RequestKey;
 use crate::ids::HostKey;
 use crate::protocol::{Frame, Message};
+use crate::time::Moment;
 
 /// Something that a host sent and that no child has seen.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Queued {
     pub(super) is_limited: bool,
     /// Whether it is a request: those are in the table of requests under the same key.
     pub(super) is_request: bool,
+    /// When it came.
+    pub(super) arrived: Moment,
 }
 
 impl Queued {
@@ -51,7 +54,8 @@ pub(super) struct Queue {
     /// The host that had the last turn.
     last_turn: Option<HostKey>,
     bytes: u64,
-    notifications: usize,
+    /// Those among `plain`, with their arrival.
+    notifications: BTreeMap<RequestKey, Moment>,
 }
 
 impl Queue {
@@ -81,14 +85,16 @@ impl Queue {
 
     /// Whether `message` still fits. One message always does, whatever its size.
     pub(super) fn has_room(&self, message: &Message, is_request: bool) -> bool {
-        let is_bounded = is_request || self.notifications < QUEUED_NOTIFICATIONS;
+        let is_bounded = is_request || self.notifications.len() < QUEUED_NOTIFICATIONS;
         is_bounded && (self.bytes == 0 || self.bytes + message.bytes().len() as u64 <= QUEUE_BYTES)
     }
 
     /// Adds what a host sent, under its place in the order of arrival.
     pub(super) fn push(&mut self, key: RequestKey, queued: Queued) {
         self.bytes += queued.len();
-        self.notifications += usize::from(!queued.is_request);
+        if !queued.is_request {
+            self.notifications.insert(key, queued.arrived);
+        }
         if queued.is_limited {
             self.calls
                 .entry(queued.host)
@@ -105,23 +111,33 @@ impl Queue {
             .plain
             .remove(&key)
             .or_else(|| self.take_call(host, key))?;
-        self.forget(&queued);
+        self.forget(key, &queued);
         Some(queued)
     }
 
     /// Takes out the notifications of a host, or of all. Requests go one by one.
     pub(super) fn take_notifications(&mut self, of: Option<HostKey>) -> Vec<Queued> {
-        let is_taken =
-            |queued: &Queued| !queued.is_request && of.is_none_or(|host| host == queued.host);
-        let keys: Vec<_> = self
-            .plain
-            .iter()
-            .filter(|(_, queued)| is_taken(queued))
-            .map(|(key, queued)| (*key, queued.host))
-            .collect();
+        let is_taken = |key: &RequestKey| {
+            let queued = self.plain.get(key)?;
+            of.is_none_or(|host| host == queued.host)
+                .then_some((*key, queued.host))
+        };
+        let keys: Vec<_> = self.notifications.keys().filter_map(is_taken).collect();
         keys.into_iter()
             .filter_map(|(key, host)| self.remove(key, host))
             .collect()
+    }
+
+    /// Takes out the notification that came first.
+    pub(super) fn take_first_notification(&mut self) -> Option<Queued> {
+        let key = *self.notifications.first_key_value()?.0;
+        let host = self.plain.get(&key)?.host;
+        self.remove(key, host)
+    }
+
+    /// When the notification that came first did so.
+    pub(super) fn first_notification(&self) -> Option<Moment> {
+        self.notifications.values().next().copied()
     }
 
     /// Takes the next one, if there is one that may go while `free_calls` more calls may be open.
@@ -141,7 +157,7 @@ impl Queue {
             }
             _ => self.plain.pop_first()?,
         };
-        self.forget(&queued);
+        self.forget(key, &queued);
         Some((key, queued))
     }
 
@@ -157,7 +173,7 @@ impl Queue {
             .into_iter()
             .chain(calls)
             .collect();
-        (self.bytes, self.notifications) = (0, 0);
+        self.bytes = 0;
         for (key, mut queued) in all {
             queued.is_limited = is_limited(&queued);
             self.push(key, queued);
@@ -195,9 +211,9 @@ impl Queue {
         queued
     }
 
-    fn forget(&mut self, queued: &Queued) {
+    fn forget(&mut self, key: RequestKey, queued: &Queued) {
         self.bytes -= queued.len();
-        self.notifications -= usize::from(!queued.is_request);
+        self.notifications.remove(&key);
     }
 }
 
@@ -224,6 +240,7 @@ mod tests {
             message: message(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#),
             is_limited,
             is_request: true,
+            arrived: Moment::ZERO,
         }
     }
 

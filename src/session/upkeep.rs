@@ -23,7 +23,7 @@ use crate::ids::{Generation, HostKey};
 use crate::protocol::{
     ChildIdentity, Era, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
 };
-use crate::time::Moment;
+use crate::time::{Moment, earliest};
 
 /// How long an answer to a request of our own is waited for. Nothing depends on it but the table.
 const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -332,15 +332,34 @@ impl Mux {
         }
     }
 
-    /// When the wait of a waiting request ends first. Those that were there while the child still
-    /// served wait from its end.
+    /// When the wait of what waits for a child ends first. What was there while the child still
+    /// served waits from its end.
     pub(super) fn next_wait_end(&self) -> Option<Moment> {
-        let (_, first) = self.requests.waiting().next()?;
+        let request = self.requests.waiting().next();
+        let first = earliest(
+            request.map(|(_, request)| request.arrived),
+            self.queue.first_notification(),
+        )?;
         Some(self.wait_end(first))
     }
 
-    fn wait_end(&self, request: &OpenRequest) -> Moment {
-        request.arrived.max(self.unserved_since) + self.config.start_timeout
+    fn wait_end(&self, arrived: Moment) -> Moment {
+        arrived.max(self.unserved_since) + self.config.start_timeout
+    }
+
+    /// Drops the notifications that have waited in vain: a notification brings no child up, so
+    /// there may be none for as long as nobody asks for anything.
+    fn expire_notifications(&mut self) {
+        while let Some(arrived) = self.queue.first_notification() {
+            if self.wait_end(arrived) > self.now {
+                return;
+            }
+            let Some(queued) = self.queue.take_first_notification() else {
+                return;
+            };
+            self.pool.give_back(queued.host, queued.len());
+            self.counters.dropped += 1;
+        }
     }
 
     /// Answers those that wait in vain.
@@ -354,7 +373,7 @@ impl Mux {
             .requests
             .waiting()
             .filter_map(|(key, request)| {
-                let end = self.wait_end(request);
+                let end = self.wait_end(request.arrived);
                 let mut refusal = refusal(&self.service, server, start_timeout, end, self.now)?;
                 if !is_final && !self.wait_detail.is_null() {
                     refusal.detail = self.wait_detail.clone();
@@ -366,6 +385,7 @@ impl Mux {
             let failure = Failure::refused(refusal, &self.config.server);
             self.fail(key, &failure);
         }
+        self.expire_notifications();
         if is_final {
             for queued in self.queue.take_notifications(None) {
                 self.pool.give_back(queued.host, queued.len());

@@ -37,6 +37,21 @@ fn a_wait_ends_with_start_timeout_from_the_arrival() {
 }
 
 #[test]
+fn a_notification_that_nothing_brings_a_child_for_is_dropped_in_the_end() {
+    let mut bench = Bench::serving(config(), &[A]);
+    bench.crash();
+    bench.set_service(Service::Holding(Hold::because(HoldCause::Starting)));
+    bench.host(A, &notification("notifications/x", "{}"));
+    assert!(bench.pool.used_bytes() > 0);
+    bench.pass(Duration::from_secs(90));
+    assert_eq!(bench.pool.used_bytes(), 0);
+    bench.expect_quiet();
+    bench.start();
+    bench.open();
+    bench.expect_child(&[]);
+}
+
+#[test]
 fn requests_behind_an_initialize_that_came_to_nothing_go_with_it() {
     let mut bench = Bench::new(config());
     bench.attach(A);
