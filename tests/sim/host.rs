@@ -3,6 +3,7 @@
 //! It checks that the bytes it gets are the frames that were made for it, whole and in order.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use mcpd::ids::HostKey;
 use mcpd::protocol::{Frame, LineReader};
@@ -104,7 +105,7 @@ impl Host {
             if is_rude {
                 self.leave(clock);
             }
-        } else if !self.has_asked && !(is_rude && clock.random.chance(20)) {
+        } else if !(self.has_asked || is_rude && clock.random.chance(20)) {
             self.initialize(last_tag, clock);
         } else if is_rude {
             self.be_rude(last_tag, clock);
@@ -345,7 +346,7 @@ impl Host {
         self.out.clear();
         self.to_host.close_reader();
         self.flush(clock);
-        clock.after(clock_zero(), Tick::HostRead(self.place));
+        clock.after(Duration::ZERO, Tick::HostRead(self.place));
     }
 
     /// The daemon has made a frame for it.
@@ -399,7 +400,7 @@ impl Host {
     pub(crate) fn heal(&mut self, clock: &mut Clock) {
         self.budget = self.budget.min(3);
         if self.is_lazy {
-            clock.after(clock_zero(), Tick::HostReads(self.place));
+            clock.after(Duration::ZERO, Tick::HostReads(self.place));
         }
     }
 
@@ -407,8 +408,4 @@ impl Host {
     pub(crate) fn fall_silent(&mut self) {
         self.budget = 0;
     }
-}
-
-const fn clock_zero() -> std::time::Duration {
-    std::time::Duration::ZERO
 }

@@ -18,7 +18,7 @@ pub(crate) enum Meaning {
     Request(Asked),
     /// Of the request with an id that is equal to this one.
     Cancel(Id),
-    Batch(Vec<Meaning>),
+    Batch(Vec<Self>),
     /// Nothing is due: a notification, an answer to nothing.
     Nothing,
     /// No message: an error is due, without an id if there is none.
@@ -302,7 +302,10 @@ impl Ledger {
             .iter()
             .enumerate()
             .filter(|(_, owed)| Some(&*owed.asked.id.raw) == id && owed.is_in_batch == in_array)
-            .min_by_key(|(at, owed)| (!owed.may_be_doubled, owed.written.is_some(), *at))
+            .min_by_key(|(at, owed)| {
+                let is_asked = owed.written.is_some();
+                (!owed.may_be_doubled, owed.is_optional, is_asked, *at)
+            })
             .map(|(at, _)| at)
             .unwrap_or_else(|| panic!("{} has doubled no id: {shown}", self.name));
         let struck = self.owed.remove(at);
@@ -358,7 +361,7 @@ impl Ledger {
             .owed
             .iter_mut()
             .enumerate()
-            .filter(|(_, owed)| is_meant(&owed));
+            .filter(|(_, owed)| is_meant(owed));
         let at = match mark.tag.filter(|tag| *tag > 0) {
             Some(tag) => found.find(|(_, owed)| owed.asked.tag == tag),
             None => found.min_by_key(|(at, owed)| {

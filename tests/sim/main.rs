@@ -33,7 +33,6 @@ mod worker;
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -44,7 +43,7 @@ use clock::Trace;
 use sim::{Account, Sim};
 
 /// Seeds that are played where nothing else is asked for.
-const SEEDS: u64 = 2_500;
+const SEEDS: u64 = 2_000;
 /// Lines of a failing run that are printed; all of them where it is played alone.
 const SHOWN_LINES: usize = 60;
 
@@ -126,6 +125,9 @@ impl Account {
 }
 
 /// Fault 35: whatever is ordered while a server starts or stops, there is one of it at a time.
+///
+/// Faults 4, 5, 7, 8, 9, 16, 17, 18, 19, 20, 22, 25, 28, 29, 36, 43, 45 and 46 in any order and at
+/// any step, as far as the cores decide.
 #[test]
 fn any_seed_keeps_the_promises() {
     if let Ok(seed) = std::env::var("MCPD_SIM_SEED") {
@@ -147,7 +149,6 @@ fn any_seed_keeps_the_promises() {
 
 /// What a simulation is worth depends on what it meets.
 fn assert_has_met(account: &Account) {
-    let BTreeMap { .. } = account.answers;
     for code in [
         0, -31000, -31001, -31003, -31004, -31005, -31006, -31008, -32600,
     ] {
@@ -164,13 +165,13 @@ fn play_alone(seed: u64) {
     let outcome = catch(move || Sim::new(seed, Some(told)).play());
     let lines = trace.borrow().join("\n");
     match outcome {
-        Ok(account) => tests_say(&format!("{lines}\nseed {seed} is well: {account:?}")),
+        Ok(account) => say(&format!("{lines}\nseed {seed} is well: {account:?}")),
         Err(why) => panic!("{lines}\nseed {seed}: {why}"),
     }
 }
 
 /// To standard output, where the test runner shows it if asked to.
-fn tests_say(text: &str) {
+fn say(text: &str) {
     use std::io::Write as _;
     // Nobody to tell if that is closed.
     drop(std::io::stdout().write_all(format!("{text}\n").as_bytes()));

@@ -461,13 +461,8 @@ impl Worker {
                 }
             }
         }
-        let is_idle = self.mux.snapshot(scene.clock.now);
-        if self.hosts.is_empty() && !is_idle.hosts.is_empty() {
-            panic!("{} keeps hosts that have gone: {is_idle:?}", self.name);
-        }
-        self.is_unneeded = self.setting.is_absent()
-            && state == State::Stopped
-            && self.supervisor.status().pid.is_none();
+        self.is_unneeded =
+            self.setting.is_absent() && state == State::Stopped && !self.supervisor.is_occupied();
     }
 }
 
