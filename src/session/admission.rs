@@ -9,6 +9,7 @@ use super::action::MuxAction;
 use super::answers::Failure;
 use super::attach::Session;
 use super::catalogue::{CURSOR_LIMIT_BYTES, ListKind};
+use super::eras::RoundKey;
 use super::levels::Level;
 use super::limits::{OPEN_PER_CHILD, OPEN_PER_HOST};
 use super::mux::Mux;
@@ -36,6 +37,8 @@ pub(super) enum Decision {
     Refuse(Failure),
     /// It waits for the child, for this purpose.
     Forward(Purpose),
+    /// It comes back with an answer to a question.
+    Retry(RoundKey),
 }
 
 /// What the requests of MCP are called, of every version; its notifications are all called
@@ -98,6 +101,11 @@ impl Mux {
         }
         if let Some(failure) = self.tool_complaint(method, message) {
             return Decision::Refuse(failure);
+        }
+        if era == Era::Modern
+            && let Some(round) = self.round_of(incoming)
+        {
+            return Decision::Retry(round);
         }
         if let Some(failure) = self.cannot_wait(incoming.host, message) {
             return Decision::Refuse(failure);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::action::{DropReason, MuxAction};
 use super::attach::{Input, Session};
 use super::catalogue::read_page;
-use super::eras::Pairing;
+use super::eras::{Ending, Pairing};
 use super::mux::Mux;
 use super::requests::{BatchKey, HostAsker, OpenRequest, Purpose, RequestKey};
 use super::service::Refusal;
@@ -99,6 +99,11 @@ impl Mux {
         let Some(request) = self.take_request(key) else {
             return;
         };
+        if request.is_parked() {
+            let ending = Ending::Answered(Box::new(message.clone()));
+            return self.keep_ending(key, request, ending);
+        }
+        self.end_round(key);
         let outcome = message.outcome();
         let Some(asker) = request.host() else {
             self.own_answer(&request, message);
@@ -119,6 +124,10 @@ impl Mux {
         let Some(request) = self.take_request(key) else {
             return;
         };
+        if request.is_parked() {
+            return self.keep_ending(key, request, Ending::Failed(failure.clone()));
+        }
+        self.end_round(key);
         let Some(asker) = request.host() else {
             self.own_ended(&request, Fate::Lost);
             return;
@@ -142,6 +151,7 @@ impl Mux {
     /// Ends a request without a word: it was cancelled, or its host is gone.
     pub(super) fn drop_request(&mut self, key: RequestKey) {
         if let Some(request) = self.take_request(key) {
+            self.end_round(key);
             self.close(&request, Fate::Lost);
         }
     }
@@ -170,7 +180,13 @@ impl Mux {
     }
 
     /// Hands an answer to its host, or puts it into the array that it belongs into.
-    fn deliver(&mut self, host: HostKey, batch: Option<BatchKey>, frame: Frame, own_write: bool) {
+    pub(super) fn deliver(
+        &mut self,
+        host: HostKey,
+        batch: Option<BatchKey>,
+        frame: Frame,
+        own_write: bool,
+    ) {
         let Some(attachment) = self.hosts.get_mut(&host) else {
             return;
         };
@@ -243,6 +259,7 @@ impl Mux {
         if self.levels.end_call(key) {
             self.sync_level();
         }
+        self.end_turn(key);
         Some(request)
     }
 
@@ -250,6 +267,11 @@ impl Mux {
     fn close(&mut self, request: &OpenRequest, fate: Fate) {
         let Some(asker) = request.host() else { return };
         self.settle_purpose(request, asker, fate);
+        self.note_answered(asker);
+    }
+
+    /// A request of a host has its answer, or will have none: what waited for that.
+    pub(super) fn note_answered(&mut self, asker: &HostAsker) {
         let attachment = self.hosts.get_mut(&asker.host);
         if let Some(attachment) = attachment {
             if attachment.input != Input::Open {
@@ -315,7 +337,7 @@ impl Mux {
 
     /// The child's answer as the host gets it: its own id, every other byte as it came, unless
     /// denied tools have to be taken out or the answer is not one that a host could read.
-    fn answer_frame(
+    pub(super) fn answer_frame(
         &mut self,
         request: &OpenRequest,
         asker: &HostAsker,
@@ -354,7 +376,12 @@ impl Mux {
     }
 
     /// An error of ours for a host.
-    fn error_frame(&mut self, host: HostKey, id: Option<&RequestId>, failure: &Failure) -> Frame {
+    pub(super) fn error_frame(
+        &mut self,
+        host: HostKey,
+        id: Option<&RequestId>,
+        failure: &Failure,
+    ) -> Frame {
         self.counters.errors += 1;
         let version = self
             .hosts
@@ -372,7 +399,7 @@ impl Mux {
 
 /// Whether an answer is one by JSON-RPC 2.0, section 5: version, id, and either a result or an
 /// error that is an object.
-fn is_well_formed(message: &Message) -> bool {
+pub(super) fn is_well_formed(message: &Message) -> bool {
     let has_one = message.has(Member::Result) != message.has(Member::Error);
     let error = message.value_type(Member::Error);
     message.is_jsonrpc_two()

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::batch::BatchAnswer;
 use super::outbox::Outbox;
 use super::requests::BatchKey;
@@ -46,6 +48,8 @@ pub(super) struct Attachment {
     pub(super) outbox: Outbox,
     pub(super) batches: BTreeMap<BatchKey, BatchAnswer>,
     pub(super) input: Input,
+    /// What its last `initialize` said that it can do, a whole JSON value; empty before one.
+    pub(super) capabilities: Bytes,
     /// The modern version that its last modern request named; it may have a session beside that.
     pub(super) modern: Option<ModernVersion>,
 }

@@ -11,10 +11,12 @@ use super::faults::{complaint, describe};
 use super::levels::Level;
 use super::limits::UNREAD_ANSWERS_TO_CHILD_BYTES;
 use super::mux::Mux;
+use super::settings::Asking;
 use crate::ids::HostKey;
+use crate::protocol::eras::question::Ask;
 use crate::protocol::write::{error_response, result_response};
 use crate::protocol::{
-    BatchItem, ErrorCode, Fault, FaultReason, Frame, Kind, Line, Member, Message, Outcome,
+    BatchItem, Era, ErrorCode, Fault, FaultReason, Frame, Kind, Line, Member, Message, Outcome,
     RequestId, Splice, shown,
 };
 
@@ -138,19 +140,25 @@ impl Mux {
         }
     }
 
-    /// A request of the child. It was told of no capability, so a correct one asks for nothing but
-    /// `ping`; nobody can be asked on its behalf without a guess.
+    /// A request of the child. Unless its client answers questions it was told of no capability, so
+    /// that a correct one asks for nothing but `ping`.
     fn child_request(&mut self, message: &Message) {
         let Some(id) = message.id() else { return };
-        let frame = if message.method() == Some("ping") {
-            result_response(id, b"{}")
-        } else {
-            method_not_found(id, message)
+        let method = message.method().unwrap_or_default();
+        let frame = match Ask::of(method) {
+            Some(ask) if self.may_be_asked() => return self.child_asks(ask, id, message),
+            _ if method == "ping" => result_response(id, b"{}"),
+            _ => method_not_found(id, message),
         };
         self.answer_child(frame);
     }
 
-    fn answer_child(&mut self, frame: Frame) {
+    /// Whether the child was told that its client answers questions.
+    fn may_be_asked(&self) -> bool {
+        self.config.asking != Asking::Nobody && self.child_era() == Era::Legacy
+    }
+
+    pub(super) fn answer_child(&mut self, frame: Frame) {
         let Some(child) = &mut self.child else { return };
         let bytes = frame.len() as u64;
         if child.unread_answers_bytes + bytes > UNREAD_ANSWERS_TO_CHILD_BYTES {
@@ -179,11 +187,10 @@ impl Mux {
         match method {
             "notifications/progress" => self.child_progress(message),
             "notifications/resources/updated" => self.child_updated(message),
-            // Its own requests are answered at once, so there is nothing to cancel; tasks and url
-            // elicitation are offered to nobody.
-            "notifications/cancelled"
-            | "notifications/tasks/status"
-            | "notifications/elicitation/complete" => self.counters.dropped += 1,
+            "notifications/cancelled" => self.child_cancelled(message),
+            "notifications/elicitation/complete" => self.child_elicitation_complete(message),
+            // Tasks are offered to nobody.
+            "notifications/tasks/status" => self.counters.dropped += 1,
             _ if is_request_method(method) => self.counters.dropped += 1,
             // Known ones, declared or not, and unknown ones alike: everybody hears them.
             _ => {

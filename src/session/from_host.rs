@@ -16,6 +16,7 @@ use super::queue::Queued;
 use super::requests::{
     Asker, BatchKey, HostAsker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId,
 };
+use super::settings::Asking;
 use crate::ids::HostKey;
 use crate::protocol::eras::era_of;
 use crate::protocol::{
@@ -47,8 +48,7 @@ impl Mux {
                 });
             }
             Kind::Notification => self.host_notification(host, message),
-            // No request of a child is ever passed on, so no host has one to answer.
-            Kind::Response => self.counters.dropped += 1,
+            Kind::Response => self.host_response(host, &message),
             Kind::Invalid(reason) => {
                 let failure = Failure::of_message(ErrorCode::INVALID_REQUEST, reason.to_string());
                 self.refuse(host, batch, message.id(), &failure);
@@ -135,6 +135,7 @@ impl Mux {
             Decision::Refuse(failure) => {
                 self.refuse(incoming.host, incoming.batch, Some(&incoming.id), &failure);
             }
+            Decision::Retry(round) => self.take_retry(incoming, round),
             Decision::Forward(Purpose::Initialize { asked }) => {
                 self.begin_initialize(incoming, asked);
             }
@@ -169,21 +170,27 @@ impl Mux {
         }
     }
 
-    /// What the host calls itself, for `status`.
+    /// What the host calls itself, for `status`, and what it can do.
     fn note_client(&mut self, incoming: &Incoming) {
         let params = incoming.message.value(Member::Params).unwrap_or_default();
         let name = json::find_member(params, "clientInfo")
             .and_then(|info| json::find_member(info.value, "name"))
             .and_then(|name| json::text(name.value))
             .map(|name| name.chars().take(200).collect());
-        if let (Some(attachment), Some(name)) = (self.hosts.get_mut(&incoming.host), name) {
+        let capabilities = json::find_member(params, "capabilities").map(|entry| entry.value);
+        let Some(attachment) = self.hosts.get_mut(&incoming.host) else {
+            return;
+        };
+        // Copied: a slice would keep the whole line for as long as the host is here.
+        attachment.capabilities = Bytes::copy_from_slice(capabilities.unwrap_or_default());
+        if let Some(name) = name {
             attachment.info.client = Some(name);
         }
     }
 
     fn enqueue_request(&mut self, incoming: Incoming, purpose: Purpose) {
         let is_call = is_call(&incoming.message);
-        let is_limited = self.config.max_calls.is_some() && is_call;
+        let is_limited = self.limits_calls() && is_call;
         let (host, message) = (incoming.host, incoming.message.clone());
         let key = self.open_request(incoming, purpose, is_call);
         self.enqueue(
@@ -211,10 +218,6 @@ impl Mux {
             batch,
             message,
         } = incoming;
-        let answers = batch.and_then(|key| self.hosts.get_mut(&host)?.batches.get_mut(&key));
-        if let Some(answers) = answers {
-            answers.open();
-        }
         let key = self.requests.next_key();
         let era = era_of(&message);
         let request = OpenRequest {
@@ -241,8 +244,21 @@ impl Mux {
             is_call,
             had_progress: false,
         };
+        if let Some(asker) = request.host() {
+            self.note_opened(asker);
+        }
         self.requests.insert(key, request);
         key
+    }
+
+    /// A request is open from here on: the array that its answer belongs into waits for it.
+    pub(super) fn note_opened(&mut self, asker: &HostAsker) {
+        let batch = asker
+            .batch
+            .and_then(|key| self.hosts.get_mut(&asker.host)?.batches.get_mut(&key));
+        if let Some(batch) = batch {
+            batch.open();
+        }
     }
 
     fn host_notification(&mut self, host: HostKey, message: Message) {
@@ -251,10 +267,11 @@ impl Mux {
             // Ours goes out once a child; the shared session is not the host's to begin.
             "notifications/initialized" => {}
             "notifications/cancelled" => self.host_cancelled(host, &message),
-            // These belong to a child's requests, to roots and to tasks, none of which is offered.
-            "notifications/progress"
-            | "notifications/roots/list_changed"
-            | "notifications/tasks/status" => self.counters.dropped += 1,
+            "notifications/progress" => self.host_progress(host, &message),
+            // These belong to changing roots and to tasks, neither of which is offered.
+            "notifications/roots/list_changed" | "notifications/tasks/status" => {
+                self.counters.dropped += 1;
+            }
             _ if is_request_method(method) => self.counters.dropped += 1,
             _ => self.enqueue_notification(host, message),
         }
@@ -318,9 +335,14 @@ impl Mux {
             .map_or(Session::New, |attachment| attachment.session)
     }
 
+    /// Whether calls wait for a place or a turn, while all else passes them.
+    pub(super) fn limits_calls(&self) -> bool {
+        self.config.max_calls.is_some() || self.config.asking == Asking::Turns
+    }
+
     /// Whether calls are limited has changed: sorts those that wait by the new rule.
     pub(super) fn sort_queue_anew(&mut self) {
-        let is_limited = self.config.max_calls.is_some();
+        let is_limited = self.limits_calls();
         self.queue
             .set_limited(|queued| is_limited && queued.is_request && is_call(&queued.message));
     }

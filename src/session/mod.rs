@@ -61,6 +61,6 @@ pub use action::{ChildGone, CloseReason, DropReason, HostFrame, LogLevel, MuxAct
 pub use limits::{ATTACHMENTS, OPEN_PER_CHILD, OPEN_PER_HOST, Pool, UNREAD_PER_HOST_BYTES};
 pub use mux::{ANSWERS_AFTER_END, AttachmentsFull, Mux};
 pub use service::{Hold, HoldCause, Service, Unavailable};
-pub use settings::{HostInfo, MuxConfig};
-pub use snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest};
+pub use settings::{Asking, HostInfo, MuxConfig};
+pub use snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest, Turn};
 pub use tools::ToolRules;

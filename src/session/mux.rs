@@ -12,7 +12,7 @@ use super::action::{ChildGone, DropReason, HostFrame, LogLevel, MuxAction};
 use super::answers::Failure;
 use super::attach::{Attachment, Input};
 use super::catalogue::Catalogue;
-use super::eras::Listens;
+use super::eras::{Caller, Listens, Questions, Rounds, Turns};
 use super::faults::{Charges, Noise};
 use super::handshake::Welcome;
 use super::idle::Idle;
@@ -22,7 +22,7 @@ use super::queue::Queue;
 use super::requests::{OpenRequest, Requests};
 use super::service::{Hold, HoldCause, Service};
 use super::settings::{HostInfo, MuxConfig};
-use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest};
+use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest, Turn};
 use super::subscriptions::Subscriptions;
 use crate::ids::{Generation, HostKey};
 use crate::protocol::{ChildIdentity, Era, ErrorCode, Frame, FrameArena, Line, Opening};
@@ -81,6 +81,14 @@ pub struct Mux {
     pub(super) subscriptions: Subscriptions,
     /// The listen streams of modern hosts on a legacy child.
     pub(super) listens: Listens,
+    /// Whose turn it is on a child that may ask something.
+    pub(super) turns: Turns,
+    /// What legacy hosts were asked.
+    pub(super) questions: Questions,
+    /// Calls of modern hosts about which something was asked.
+    pub(super) rounds: Rounds,
+    /// What makes the states of rounds hard to guess.
+    pub(super) secret: [u8; 32],
     pub(super) levels: Levels,
     pub(super) catalogue: Catalogue,
     pub(super) noise: Noise,
@@ -116,6 +124,10 @@ impl Mux {
             queue: Queue::default(),
             subscriptions: Subscriptions::default(),
             listens: Listens::default(),
+            turns: Turns::default(),
+            questions: Questions::default(),
+            rounds: Rounds::default(),
+            secret: [0; 32],
             levels: Levels::default(),
             catalogue: Catalogue::default(),
             noise: Noise::default(),
@@ -132,11 +144,19 @@ impl Mux {
         }
     }
 
+    /// Keys what a host could otherwise guess. Random, and the same for no two daemons.
+    #[must_use]
+    pub fn with_secret(mut self, secret: [u8; 32]) -> Self {
+        self.secret = secret;
+        self
+    }
+
     /// Takes new settings while everything goes on. Hosts hear of it if they see other tools now.
     pub fn configure(&mut self, config: MuxConfig, now: Moment) {
         self.now = now;
+        let were_limited = self.limits_calls();
         let old = std::mem::replace(&mut self.config, config);
-        if old.max_calls.is_some() != self.config.max_calls.is_some() {
+        if were_limited != self.limits_calls() {
             self.sort_queue_anew();
         }
         if old.tools != self.config.tools {
@@ -265,6 +285,7 @@ impl Mux {
     pub fn handle_timeout(&mut self, now: Moment) {
         self.now = now;
         self.expire_written();
+        self.expire_rounds();
         self.judge_waiting();
         self.expire_ended();
         self.expire_idle();
@@ -291,7 +312,11 @@ impl Mux {
             Input::Open | Input::Closing => None,
         });
         let idle = self.idle_deadline();
-        earliest(earliest(written, waiting), earliest(ended.min(), idle))
+        let thinking = self.rounds.next_deadline();
+        earliest(
+            earliest(written, waiting),
+            earliest(earliest(ended.min(), idle), thinking),
+        )
     }
 
     /// What the shell has to do next.
@@ -333,7 +358,10 @@ impl Mux {
     /// Whether anything keeps the child from being stopped for idleness: an open or waiting
     /// request, or a subscription.
     pub fn is_busy(&self) -> bool {
-        self.requests.len() > 0 || self.subscriptions.len() > 0 || self.listens.len() > 0
+        self.requests.len() > 0
+            || self.subscriptions.len() > 0
+            || self.listens.len() > 0
+            || self.rounds.len() > 0
     }
 
     /// Whether a request of a host waits for a child.
@@ -394,7 +422,24 @@ impl Mux {
             version: host.version(),
             open: self.requests.count_of(key) - waiting,
             waiting,
+            turn: self.turn_of(key),
             held_bytes: self.pool.held_by(key),
+        }
+    }
+
+    /// How a host stands where hosts take turns.
+    fn turn_of(&self, host: HostKey) -> Turn {
+        let has_it = match self.turns.caller() {
+            Some(Caller::Host(caller)) => caller == host,
+            Some(Caller::Call(key)) => {
+                self.requests.get(key).and_then(OpenRequest::caller) == Some(host)
+            }
+            None => false,
+        };
+        match self.turns.caller() {
+            Some(_) if has_it => Turn::Has,
+            Some(_) if self.queue.calls_of(host) > 0 => Turn::Waits,
+            _ => Turn::None,
         }
     }
 

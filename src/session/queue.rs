@@ -13,7 +13,8 @@ use std::ops::Bound;
 use super::limits::{QUEUE_BYTES, QUEUED_NOTIFICATIONS};
 use super::requests::RequestKey;
 use crate::ids::HostKey;
-use crate::protocol::{Frame, Message};
+use crate::protocol::eras::era_of;
+use crate::protocol::{Era, Frame, Message};
 use crate::time::Moment;
 
 /// Something that a host sent and that no child has seen.
@@ -42,6 +43,15 @@ pub(super) struct Reserved {
     pub(super) frame: Frame,
     /// Whether it answers a request of the child; those are bounded by what the child leaves unread.
     pub(super) is_answer: bool,
+}
+
+/// Whose calls may go, of those that wait for a free place or for their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallGate {
+    Nobody,
+    /// This host's alone.
+    Only(HostKey),
+    Any,
 }
 
 /// The order of what goes to the child.
@@ -140,14 +150,10 @@ impl Queue {
         self.notifications.values().next().copied()
     }
 
-    /// Takes the next one, if there is one that may go while `free_calls` more calls may be open.
-    pub(super) fn pop(&mut self, free_calls: usize) -> Option<(RequestKey, Queued)> {
+    /// Takes the next one, if there is one that may go.
+    pub(super) fn pop(&mut self, gate: CallGate) -> Option<(RequestKey, Queued)> {
         let plain = self.plain.first_key_value().map(|(key, _)| *key);
-        let call = if free_calls == 0 {
-            None
-        } else {
-            self.next_call()
-        };
+        let call = self.next_call(gate);
         let (key, queued) = match (plain, call) {
             // A host's own order holds as long as there is a place: what came earlier goes first.
             (Some(plain), Some((_, call))) if plain < call => self.plain.pop_first()?,
@@ -162,8 +168,24 @@ impl Queue {
     }
 
     /// Whether [`Queue::pop`] would give something.
-    pub(super) fn has_next(&self, free_calls: usize) -> bool {
-        !self.plain.is_empty() || (free_calls > 0 && !self.calls.is_empty())
+    pub(super) fn has_next(&self, gate: CallGate) -> bool {
+        !self.plain.is_empty() || self.next_call(gate).is_some()
+    }
+
+    /// Whether no calls wait but those of `host`.
+    pub(super) fn is_only_caller(&self, host: HostKey) -> bool {
+        self.calls.keys().all(|other| *other == host)
+    }
+
+    /// The era of the call of `host` that waits longest.
+    pub(super) fn next_era(&self, host: HostKey) -> Option<Era> {
+        let (_, first) = self.calls.get(&host)?.first_key_value()?;
+        Some(era_of(&first.message))
+    }
+
+    /// Calls of `host` that wait.
+    pub(super) fn calls_of(&self, host: HostKey) -> usize {
+        self.calls.get(&host).map_or(0, BTreeMap::len)
     }
 
     /// Sorts everything anew, because whether calls are limited has changed.
@@ -192,7 +214,15 @@ impl Queue {
     }
 
     /// The first call of the host whose turn it is: the next key after the last one's.
-    fn next_call(&self) -> Option<(HostKey, RequestKey)> {
+    fn next_call(&self, gate: CallGate) -> Option<(HostKey, RequestKey)> {
+        match gate {
+            CallGate::Nobody => return None,
+            CallGate::Only(host) => {
+                let (key, _) = self.calls.get(&host)?.first_key_value()?;
+                return Some((host, *key));
+            }
+            CallGate::Any => {}
+        }
         let after = self.last_turn.map_or(Bound::Unbounded, Bound::Excluded);
         let (host, calls) = self
             .calls
@@ -254,12 +284,16 @@ mod tests {
         }
         let mut free = free;
         let mut order = Vec::new();
-        while let Some((RequestKey(key), queued)) = queue.pop(free) {
+        let gate = |free: usize| match free {
+            0 => CallGate::Nobody,
+            _ => CallGate::Any,
+        };
+        while let Some((RequestKey(key), queued)) = queue.pop(gate(free)) {
             free -= usize::from(queued.is_limited);
             order.push(key);
         }
         assert_eq!(order, expected);
-        assert!(!queue.has_next(free));
+        assert!(!queue.has_next(gate(free)));
     }
 
     #[test]
@@ -271,6 +305,29 @@ mod tests {
     #[test]
     fn hosts_take_turns_for_the_free_places() {
         check(&[(A, true), (A, true), (A, true), (B, true)], 3, &[1, 4, 2]);
+    }
+
+    #[test]
+    fn one_host_alone_may_have_the_turn() {
+        let mut queue = Queue::default();
+        for (key, host) in [(1, B), (2, A), (3, A)] {
+            queue.push(RequestKey(key), queued(host, true));
+        }
+        assert!(!queue.is_only_caller(A));
+        assert_eq!(
+            (queue.calls_of(A), queue.next_era(A)),
+            (2, Some(Era::Legacy))
+        );
+        assert_eq!(queue.pop(CallGate::Nobody).map(|(key, _)| key), None);
+        let only = queue.pop(CallGate::Only(A)).map(|(key, _)| key);
+        assert_eq!(only, Some(RequestKey(2)));
+        assert!(!queue.has_next(CallGate::Only(HostKey(9))));
+        // The one who had the turn waits for the others.
+        assert_eq!(
+            queue.pop(CallGate::Any).map(|(key, _)| key),
+            Some(RequestKey(1))
+        );
+        assert!(queue.is_only_caller(A));
     }
 
     #[test]
@@ -291,7 +348,7 @@ mod tests {
         queue.push_reserved_answer(Frame::line("2"));
         assert!(queue.pop_reserved().is_some_and(|one| !one.is_answer));
         queue.forget_child();
-        assert!(!queue.has_reserved() && queue.has_next(0));
+        assert!(!queue.has_reserved() && queue.has_next(CallGate::Nobody));
     }
 
     #[test]
@@ -340,8 +397,8 @@ mod tests {
             queue.push(RequestKey(key), queued(host, false));
         }
         queue.set_limited(|_| true);
-        assert!(!queue.has_next(0));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop(9))
+        assert!(!queue.has_next(CallGate::Nobody));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop(CallGate::Any))
             .map(|(key, _)| key.0)
             .collect();
         assert_eq!(order, [1, 3, 2]);

@@ -13,6 +13,7 @@ use super::eras::ModernCall;
 use super::levels::Level;
 use super::subscriptions::{Holder, Uri};
 use crate::ids::HostKey;
+use crate::protocol::eras::sameness::Likeness;
 use crate::protocol::opening::OPENING_IDS;
 use crate::protocol::{Era, RequestId};
 use crate::time::Moment;
@@ -45,6 +46,8 @@ pub(super) struct HostAsker {
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
     Host(HostAsker),
+    /// A modern host that was asked something and has not come back: it knows the request by no id.
+    Parked(HostKey),
     /// mcpd itself: what a new child has to be told again, and what nobody wants any more.
     Mux,
 }
@@ -119,13 +122,27 @@ impl OpenRequest {
     pub(super) const fn host(&self) -> Option<&HostAsker> {
         match &self.asker {
             Asker::Host(asker) => Some(asker),
-            Asker::Mux => None,
+            Asker::Parked(_) | Asker::Mux => None,
         }
     }
 
+    /// Whether its host is thinking about a question.
+    pub(super) const fn is_parked(&self) -> bool {
+        matches!(self.asker, Asker::Parked(_))
+    }
+
+    /// Whether it is one of our own.
+    pub(super) const fn is_own(&self) -> bool {
+        matches!(self.asker, Asker::Mux)
+    }
+
     /// The host on whose behalf it is open.
-    pub(super) fn caller(&self) -> Option<HostKey> {
-        self.host().map(|asker| asker.host)
+    pub(super) const fn caller(&self) -> Option<HostKey> {
+        match &self.asker {
+            Asker::Host(asker) => Some(asker.host),
+            Asker::Parked(host) => Some(*host),
+            Asker::Mux => None,
+        }
     }
 
     pub(super) const fn is_written(&self) -> bool {
@@ -195,7 +212,7 @@ impl Requests {
         let id = UpstreamId(self.last_upstream);
         request.progress = Progress::Written { id, deadline };
         self.written_calls += usize::from(request.is_call);
-        self.written_of_hosts += usize::from(request.host().is_some());
+        self.written_of_hosts += usize::from(!request.is_own());
         self.waiting.remove(&key);
         self.by_upstream.insert(id, key);
         if let Some(deadline) = deadline {
@@ -220,6 +237,50 @@ impl Requests {
         }
     }
 
+    /// Notes what a retry of a request has to ask again.
+    pub(super) fn note_likeness(&mut self, key: RequestKey, likeness: Option<Likeness>) {
+        let request = self.open.get_mut(&key);
+        if let Some(modern) = request.and_then(|request| request.modern.as_mut()) {
+            modern.likeness = likeness;
+        }
+    }
+
+    /// The host is asked something: its request is answered with that, and the call stays open
+    /// without an asker. The asker, if there was one.
+    pub(super) fn park(&mut self, key: RequestKey) -> Option<HostAsker> {
+        let request = self.open.get_mut(&key)?;
+        let host = request.host()?.host;
+        let Asker::Host(asker) = std::mem::replace(&mut request.asker, Asker::Parked(host)) else {
+            return None;
+        };
+        request.had_progress = false;
+        self.forget_id(&asker);
+        Some(asker)
+    }
+
+    /// The host has come back to a call with another request.
+    pub(super) fn unpark(&mut self, key: RequestKey, asker: HostAsker, mut modern: ModernCall) {
+        let Some(request) = self.open.get_mut(&key) else {
+            return;
+        };
+        modern.likeness = request.modern.as_ref().and_then(|before| before.likeness);
+        request.modern = Some(Box::new(modern));
+        self.by_host
+            .entry(asker.host)
+            .or_default()
+            .insert(asker.id.clone(), key);
+        request.asker = Asker::Host(asker);
+    }
+
+    fn forget_id(&mut self, asker: &HostAsker) {
+        if let Some(ids) = self.by_host.get_mut(&asker.host) {
+            ids.remove(&asker.id);
+            if ids.is_empty() {
+                self.by_host.remove(&asker.host);
+            }
+        }
+    }
+
     /// Closes a request.
     pub(super) fn remove(&mut self, key: RequestKey) -> Option<OpenRequest> {
         let request = self.open.remove(&key)?;
@@ -227,18 +288,13 @@ impl Requests {
         if let Progress::Written { id, deadline, .. } = request.progress {
             self.by_upstream.remove(&id);
             self.written_calls -= usize::from(request.is_call);
-            self.written_of_hosts -= usize::from(request.host().is_some());
+            self.written_of_hosts -= usize::from(!request.is_own());
             if let Some(deadline) = deadline {
                 self.deadlines.remove(&(deadline, key));
             }
         }
-        if let Some(asker) = request.host()
-            && let Some(ids) = self.by_host.get_mut(&asker.host)
-        {
-            ids.remove(&asker.id);
-            if ids.is_empty() {
-                self.by_host.remove(&asker.host);
-            }
+        if let Some(asker) = request.host() {
+            self.forget_id(asker);
         }
         Some(request)
     }

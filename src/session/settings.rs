@@ -7,6 +7,16 @@ use std::time::Duration;
 
 use super::tools::ToolRules;
 
+/// Who answers what a legacy child asks of its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asking {
+    /// Nobody: the child is told of no client that could.
+    #[default]
+    Nobody,
+    /// Its hosts, who take turns so that each question has one caller (`interactive`).
+    Turns,
+}
+
 /// The settings of one instance. Every key may change while the child runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MuxConfig {
@@ -24,6 +34,8 @@ pub struct MuxConfig {
     pub max_calls: Option<usize>,
     /// Which tools hosts may see and call.
     pub tools: ToolRules,
+    /// Who answers what a legacy child asks.
+    pub asking: Asking,
 }
 
 impl MuxConfig {
@@ -37,6 +49,7 @@ impl MuxConfig {
             request_timeout: None,
             max_calls: None,
             tools: ToolRules::default(),
+            asking: Asking::Nobody,
         }
     }
 }

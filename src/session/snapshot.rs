@@ -45,8 +45,22 @@ pub struct HostSnapshot {
     pub open: usize,
     /// Its requests that no child has seen.
     pub waiting: usize,
+    /// How it stands where hosts take turns on a child that may ask something.
+    pub turn: Turn,
     /// Bytes that are held for it.
     pub held_bytes: u64,
+}
+
+/// How a host stands where hosts take turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// It calls nothing, or nobody has to wait.
+    #[default]
+    None,
+    /// Its call is open on the child, or waits for its answer to a question.
+    Has,
+    /// Its calls wait for another host's to end.
+    Waits,
 }
 
 /// The request that has been open longest.

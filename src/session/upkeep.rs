@@ -127,6 +127,7 @@ impl Mux {
         self.child = None;
         self.child_was_told = false;
         self.queue.forget_child();
+        self.withdraw_all_questions();
         let server = &self.config.server;
         let detail = serde_json::json!({ "reason": gone.reason, "child": gone.detail });
         let failure = Failure::of_server(
@@ -275,7 +276,7 @@ impl Mux {
     }
 
     /// Tells the child that nobody waits for a request any more, if it has seen it.
-    fn cancel_upstream(&mut self, key: RequestKey, reason: &str) {
+    pub(super) fn cancel_upstream(&mut self, key: RequestKey, reason: &str) {
         let progress = self.requests.get(key).map(|request| request.progress);
         if let Some(Progress::Written {
             id: UpstreamId(id), ..
@@ -302,7 +303,7 @@ impl Mux {
             if self
                 .requests
                 .get(key)
-                .is_some_and(|request| request.host().is_some())
+                .is_some_and(|request| !request.is_own())
             {
                 self.cancel_upstream(key, "the server is being stopped");
                 self.fail(key, &failure);
@@ -430,6 +431,8 @@ impl Mux {
         if self.hosts.remove(&host).is_none() {
             return;
         }
+        self.end_rounds_of(host);
+        self.answer_for_departed(host);
         self.drop_requests_of(host, "the host has left");
         self.listens.leave(host);
         for uri in self.subscriptions.leave(host) {

@@ -6,7 +6,7 @@
 use super::eras::Pairing;
 use super::limits;
 use super::mux::Mux;
-use super::queue::{Queued, Reserved};
+use super::queue::{CallGate, Queued, Reserved};
 use super::requests::{Purpose, RequestKey, UpstreamId};
 use crate::protocol::{Frame, Member, Splice};
 
@@ -21,7 +21,7 @@ impl Mux {
             return Some(frame);
         }
         while self.is_writable() {
-            let (key, queued) = self.queue.pop(self.free_calls())?;
+            let (key, queued) = self.queue.pop(self.call_gate())?;
             self.pool.give_back(queued.host, queued.len());
             if let Some(frame) = self.write_queued(key, &queued) {
                 return Some(frame);
@@ -32,7 +32,16 @@ impl Mux {
 
     /// Whether [`Mux::next_child_frame`] would give one.
     pub(super) fn has_child_frame(&self) -> bool {
-        self.queue.has_reserved() || (self.is_writable() && self.queue.has_next(self.free_calls()))
+        self.queue.has_reserved() || (self.is_writable() && self.queue.has_next(self.call_gate()))
+    }
+
+    /// Which of the calls that wait may go now.
+    fn call_gate(&self) -> CallGate {
+        if self.free_calls() == 0 {
+            CallGate::Nobody
+        } else {
+            self.turn_gate()
+        }
     }
 
     /// How many more calls may be open on the child.
@@ -61,6 +70,7 @@ impl Mux {
             .request_timeout
             .map(|timeout| self.now + timeout);
         let UpstreamId(id) = self.requests.mark_written(key, deadline)?;
+        self.note_turn(key, queued);
         let id = id.to_string();
         let mut splice = Splice::of(&queued.message);
         splice.replace_member(Member::Id, id.as_bytes());

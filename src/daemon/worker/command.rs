@@ -9,7 +9,7 @@ use crate::config::diagnostics::Diagnostic;
 use crate::config::fingerprint::Fingerprint;
 use crate::config::spec::{Policy, ServerSpec, Start};
 use crate::ids::HostKey;
-use crate::session::{MuxConfig, Service, ToolRules};
+use crate::session::{Asking, MuxConfig, Service, ToolRules};
 use crate::supervise::{self, Cause, Mode};
 use crate::time::Moment;
 
@@ -161,6 +161,7 @@ pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
         idle_stop: policy.idle_stop,
         request_timeout: policy.request_timeout,
         max_calls: policy.max_calls.map(|calls| calls as usize),
+        asking: Asking::Nobody,
         tools: ToolRules {
             allow: policy.tools.allow.clone(),
             deny: policy.tools.deny.clone(),

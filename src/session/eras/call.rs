@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use crate::protocol::eras::sameness::Likeness;
 use crate::protocol::{Member, Message};
 use crate::session::levels::Level;
 
@@ -15,6 +16,8 @@ pub(in crate::session) struct ModernCall {
     pub(super) capabilities: Bytes,
     /// `logLevel`: what it wants to hear.
     pub(super) level: Option<Level>,
+    /// What a retry of it has to ask again, where the child may ask something about it.
+    pub(in crate::session) likeness: Option<Likeness>,
 }
 
 impl ModernCall {
@@ -28,6 +31,7 @@ impl ModernCall {
         Self {
             capabilities,
             level: level.as_deref().and_then(Level::parse),
+            likeness: None,
         }
     }
 }

@@ -13,16 +13,27 @@
 //! The mux asks at four places, and each of the two paths answers all four: a request is written
 //! ([`Mux::write_queued`]), an answer comes, a notification of the child comes, a host answers a
 //! question or cancels. A listen stream of a modern host is no request of a legacy child: `listens`
-//! keeps them, `listening` feeds them. Bodies are rewritten by `protocol::eras`; what is kept here is kept by open
+//! keeps them, `listening` feeds them. What a legacy child asks of its client goes to one caller:
+//! `turns` sees to it that there is only one, `asking` puts the question to a legacy host
+//! (`questions`) or makes it the answer to a modern request, which comes again with an answer
+//! (`rounds`, `retrying`). Bodies are rewritten by `protocol::eras`; what is kept here is kept by open
 //! request, and goes with it.
 
+mod asking;
 mod call;
 mod listening;
 mod listens;
 pub(super) mod modern_child;
 pub(super) mod modern_host;
 mod pairing;
+mod questions;
+mod retrying;
+mod rounds;
+mod turns;
 
 pub(super) use call::ModernCall;
 pub(super) use listens::{ListenKey, Listens};
 pub(super) use pairing::Pairing;
+pub(super) use questions::Questions;
+pub(super) use rounds::{Ending, RoundKey, Rounds};
+pub(super) use turns::{Caller, Turns};

@@ -6,6 +6,7 @@
 
 use serde_json::json;
 
+use super::retrying::likeness_of;
 use crate::ids::HostKey;
 use crate::protocol::eras::discover::{discover_result, server_info};
 use crate::protocol::eras::for_legacy::strip_request;
@@ -22,6 +23,7 @@ use crate::session::levels::Level;
 use crate::session::mux::Mux;
 use crate::session::queue::Queued;
 use crate::session::requests::{HostAsker, OpenRequest, Purpose, RequestKey, UpstreamId};
+use crate::session::settings::Asking;
 
 impl Mux {
     /// What is wrong with the metadata of a modern request; notes what it says of its host.
@@ -91,12 +93,19 @@ impl Mux {
                 );
                 self.fail(key, &failure);
             }
-            _ => return self.write_translated(key, &queued.message),
+            _ if Self::is_stray_retry(&queued.message) => {
+                let failure = invalid_params(
+                    "`params.requestState` is unknown, was used, or has expired".to_owned(),
+                );
+                self.fail(key, &failure);
+            }
+            _ => return self.write_translated(key, queued),
         }
         None
     }
 
-    fn write_translated(&mut self, key: RequestKey, message: &Message) -> Option<Frame> {
+    fn write_translated(&mut self, key: RequestKey, queued: &Queued) -> Option<Frame> {
+        let message = &queued.message;
         let level = self.requests.get(key)?.modern.as_ref()?.level;
         let has_logging = self
             .identity
@@ -113,6 +122,10 @@ impl Mux {
             .request_timeout
             .map(|timeout| self.now + timeout);
         let UpstreamId(id) = self.requests.mark_written(key, deadline)?;
+        if self.config.asking != Asking::Nobody {
+            self.requests.note_likeness(key, likeness_of(message));
+            self.note_turn(key, queued);
+        }
         let id = id.to_string();
         let mut splice = Splice::of(message);
         splice.replace_member(Member::Id, id.as_bytes());

@@ -9,6 +9,7 @@ mod handshakes;
 mod idle;
 mod limits;
 mod modern_hosts;
+mod questions;
 mod restarts;
 mod sequences;
 mod waiting;
@@ -257,6 +258,8 @@ impl Bench {
         assert_eq!(self.mux.requests.len(), 0);
         assert!(self.mux.queue.is_empty());
         assert_eq!(self.mux.listens.len(), 0);
+        assert_eq!((self.mux.rounds.len(), self.mux.questions.len()), (0, 0));
+        assert_eq!(self.mux.turns.caller(), None);
         assert_eq!(self.pool.used_bytes(), 0);
         assert_eq!(self.mux.poll_timeout(), None);
     }
