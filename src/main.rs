@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use mcpd::cli::{self, DaemonRequest, ServeError};
 use mcpd::daemon::{self, DaemonError, DaemonOptions};
 use mcpd::supervise::exec;
+use mcpd::supervise::hierarchy::Containment;
 
 fn main() -> ExitCode {
     // The shim that becomes a server comes before everything: it is no command of a person.
@@ -28,6 +29,11 @@ fn serve(request: DaemonRequest, ready: &mut dyn FnMut()) -> Result<(), ServeErr
         started_by: request.started_by,
         path_source: request.path_source,
         idle_exit: request.idle_exit,
+        containment: match request.containment {
+            cli::Containment::Cgroup => Containment::Cgroup,
+            cli::Containment::Subreaper => Containment::Subreaper,
+            cli::Containment::Group => Containment::Group,
+        },
     };
     daemon::run(options, ready).map_err(|error| match error {
         DaemonError::Paths(error) => ServeError::Paths(error),

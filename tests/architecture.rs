@@ -52,6 +52,10 @@ const SHELL_FILES: &[(&str, &str)] = &[
         "reads the values that come from elsewhere",
     ),
     ("config/watch", "watches the folders of the configuration"),
+    (
+        "supervise/cgroup",
+        "makes, kills and removes control groups",
+    ),
     ("supervise/child", "signals and looks at one child"),
     (
         "supervise/exec",

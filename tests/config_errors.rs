@@ -292,7 +292,6 @@ fn a_key_of_a_later_version_is_refused_by_name() {
         "protocol = \"modern\"",
         "watchdog = \"2m\"",
         "allow_mcpd = true",
-        "[limits]\nmemory = \"1GiB\"",
     ]
     .iter()
     .enumerate()
@@ -312,7 +311,6 @@ fn a_key_of_a_later_version_is_refused_by_name() {
         "protocol",
         "watchdog",
         "allow_mcpd",
-        "limits",
     ]
     .iter()
     .enumerate()

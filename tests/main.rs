@@ -9,6 +9,7 @@ mod common;
 mod commands;
 mod config_errors;
 mod connect;
+mod containment;
 mod coverage;
 mod daemon_socket;
 mod env_secrets;

@@ -100,6 +100,9 @@ fn the_reference_is_complete() {
         "start_limit",
         "message_limit",
         "memory_limit",
+        "memory",
+        "tasks",
+        "open_files",
         "allow",
         "deny",
     ] {

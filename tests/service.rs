@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 
 use crate::common::{Home, MCPD, TestDaemon, make_private, wait_until};
 
-mod session;
+pub(crate) mod session;
 
 /// Where systemd listens, and what it was told.
 struct Manager {

@@ -13,6 +13,7 @@ use super::Context;
 use super::error::{CliError, Verdict};
 use super::output::complain;
 use super::places::{Places, refused, unusable};
+use super::service::UserManager;
 use super::start_daemon::{READY, detach};
 use crate::config::dirs::DirectoryError;
 use crate::config::environment::{Environment, User};
@@ -32,6 +33,18 @@ pub struct DaemonRequest {
     pub path_source: String,
     /// It ends by itself when no client has been there for so long.
     pub idle_exit: Option<Duration>,
+    pub containment: Containment,
+}
+
+/// How surely a daemon is to hold what comes from its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Containment {
+    /// In control groups, below the one that the daemon is in: it must be the daemon's alone
+    Cgroup,
+    /// As the parent of all orphans
+    Subreaper,
+    /// By process group, session and environment only
+    Group,
 }
 
 /// Runs a daemon until it ends, and calls its second argument once it can be reached. The program
@@ -71,6 +84,10 @@ pub(crate) struct Arguments {
     /// End after so many seconds without a client
     #[arg(long, hide = true, value_name = "SECONDS")]
     idle_exit: Option<u64>,
+    /// How surely it holds what its servers start [default: cgroup under a unit of systemd with
+    /// Delegate=yes, else subreaper]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    containment: Option<Containment>,
 }
 
 pub(crate) fn cmd_daemon(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
@@ -115,6 +132,9 @@ fn serve(
         started_by: arguments.started_by.unwrap_or_else(started_by),
         path_source: arguments.path_source,
         idle_exit: arguments.idle_exit.map(Duration::from_secs),
+        containment: arguments
+            .containment
+            .unwrap_or_else(|| find_containment(places)),
     };
     let note = places.socket_note();
     let ended = (context.serve)(request, &mut || {
@@ -142,11 +162,27 @@ fn serve(
     Ok(())
 }
 
+/// Whether this is the main process of a unit of systemd.
+fn is_main_process() -> bool {
+    // Inherited by terminals, where it names another process.
+    let unit = std::env::var("SYSTEMD_EXEC_PID").ok();
+    unit.is_some_and(|pid| pid == std::process::id().to_string())
+}
+
+/// A control group is ours to divide if it is that of our own unit and the unit says so; never
+/// merely because we may write to it, as to the group of any application.
+fn find_containment(places: &Places) -> Containment {
+    let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let unit = unit_of(&cgroup).filter(|_| is_main_process());
+    match unit.is_some_and(|unit| UserManager::new(places).delegates_to(unit)) {
+        true => Containment::Cgroup,
+        false => Containment::Subreaper,
+    }
+}
+
 /// Who started a daemon that was not told.
 fn started_by() -> String {
-    // Set for the main process of a unit; inherited by terminals, where it names another process.
-    let unit = std::env::var("SYSTEMD_EXEC_PID").ok();
-    if unit.is_some_and(|pid| pid == std::process::id().to_string()) {
+    if is_main_process() {
         let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         return unit_of(&cgroup)
             .map_or_else(|| "systemd".to_owned(), |unit| format!("systemd {unit}"));

@@ -39,7 +39,7 @@ use crate::config::environment::Environment;
 use crate::config::paths::PathFlags;
 
 use self::client::Client;
-pub use self::daemon::{DaemonRequest, Serve, ServeError};
+pub use self::daemon::{Containment, DaemonRequest, Serve, ServeError};
 use self::error::{CliError, Verdict};
 use self::output::{ColorChoice, Output, complain};
 use self::places::Places;

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::spec::{LaunchSpec, Policy, Restart, ServerName, ServerSpec, Start, ToolRules};
+use super::spec::{
+    LaunchSpec, Policy, ResourceLimits, Restart, ServerName, ServerSpec, Start, ToolRules,
+};
 use super::units::{render_duration, render_size};
 
 /// What an edit means for one server. Keys are named as in the file (`args`, `env.API_KEY`).
@@ -148,7 +150,11 @@ fn launch_keys(old: &LaunchSpec, new: &LaunchSpec) -> Vec<String> {
     let mut keys = differing!(old, new, LaunchSpec {
         command => "command", args => "args", cwd => "cwd", env_file => "env_file",
         pass_env => "pass_env", path => "path", inherit_env => "inherit_env", proxy_env => "proxy_env",
-    }, but env);
+    }, but env, limits);
+    keys.extend(differing!(&old.limits, &new.limits, ResourceLimits {
+        memory_bytes => "limits.memory", tasks => "limits.tasks",
+        open_files => "limits.open_files",
+    }, but));
     let names: BTreeSet<&String> = old.env.keys().chain(new.env.keys()).collect();
     let changed = names
         .into_iter()
@@ -273,6 +279,9 @@ mod tests {
             ("path = [\"/p\"]", "path"),
             ("inherit_env = true", "inherit_env"),
             ("proxy_env = false", "proxy_env"),
+            ("limits.memory = \"1GiB\"", "limits.memory"),
+            ("limits.tasks = 9", "limits.tasks"),
+            ("limits.open_files = 99", "limits.open_files"),
             ("env.A = \"1\"", "env.A"),
             ("env.A = { command = [\"c\"] }", "env.A"),
         ] {

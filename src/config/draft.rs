@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::expand::Template;
 use super::spec::{
-    EnvValue, LaunchSpec, Policy, Restart, ServerName, ServerSpec, Start, ToolRules,
+    EnvValue, LaunchSpec, Policy, ResourceLimits, Restart, ServerName, ServerSpec, Start, ToolRules,
 };
 
 /// The keys of a file or of `[defaults]` that are there.
@@ -26,6 +26,9 @@ pub struct Draft {
     pub(super) path: Option<Vec<PathBuf>>,
     pub(super) inherit_env: Option<bool>,
     pub(super) proxy_env: Option<bool>,
+    pub(super) limits_memory_bytes: Option<u64>,
+    pub(super) limits_tasks: Option<u32>,
+    pub(super) limits_open_files: Option<u32>,
     pub(super) start: Option<Start>,
     pub(super) idle_stop: Option<Duration>,
     pub(super) restart: Option<Restart>,
@@ -60,6 +63,9 @@ impl Draft {
             path,
             inherit_env,
             proxy_env,
+            limits_memory_bytes,
+            limits_tasks,
+            limits_open_files,
             start,
             idle_stop,
             restart,
@@ -102,6 +108,11 @@ impl Draft {
                 path: self.path.unwrap_or_default(),
                 inherit_env: self.inherit_env.unwrap_or(false),
                 proxy_env: self.proxy_env.unwrap_or(true),
+                limits: ResourceLimits {
+                    memory_bytes: self.limits_memory_bytes,
+                    tasks: self.limits_tasks,
+                    open_files: self.limits_open_files,
+                },
             },
             policy: Policy {
                 start: self.start.unwrap_or(usual.start),

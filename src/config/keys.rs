@@ -20,7 +20,7 @@ use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 25] = [
+pub(super) const SERVER_KEYS: [&str; 26] = [
     "command",
     "args",
     "cwd",
@@ -45,21 +45,22 @@ pub(super) const SERVER_KEYS: [&str; 25] = [
     "stable_after",
     "start_limit",
     "message_limit",
+    "limits",
     "tools",
 ];
 
 /// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 6] = [
+const LATER_KEYS: [&str; 5] = [
     "sharing",
     "interactive",
     "protocol",
     "watchdog",
     "allow_mcpd",
-    "limits",
 ];
 
 const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
 const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
+const LIMITS_KEYS: [&str; 3] = ["memory", "tasks", "open_files"];
 const VALUE_KEYS: [&str; 3] = ["file", "command", "credential"];
 const RESTART_NAMES: [(&str, Restart); 3] = [
     ("always", Restart::Always),
@@ -72,6 +73,9 @@ const START_NAMES: [(&str, Start); 2] = [("boot", Start::Boot), ("demand", Start
 const CREDENTIAL_NAME_LIMIT_BYTES: usize = 255;
 const COUNT_LIMIT: u32 = 1_000_000;
 const MESSAGE_LIMIT_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
+const LIMITS_MEMORY_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// Fewer than a program needs to begin would only look like a fault of the program.
+const OPEN_FILES_RANGE: std::ops::RangeInclusive<u32> = 16..=1 << 20;
 const MEMORY_LIMIT_RANGE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 
 /// `name` as part of a key path, quoted where TOML would need it.
@@ -201,6 +205,7 @@ impl KeyReader<'_> {
                 let size = reader.size(key, value, MESSAGE_LIMIT_RANGE_BYTES);
                 draft.message_limit_bytes = size.and_then(|bytes| usize::try_from(bytes).ok());
             }
+            "limits" => self.limits(draft, key, value),
             "tools" => self.tools(draft, key, value),
             name if LATER_KEYS.contains(&name) => {
                 self.not_available(key, span, &format!("`{key}`"));
@@ -469,6 +474,27 @@ impl KeyReader<'_> {
             }
         }
         found.map(|(_, value)| *value)
+    }
+
+    fn limits(&mut self, draft: &mut Draft, key: &str, value: &Value<'_>) {
+        let Some(table) = self.reader.table(key, value) else {
+            return;
+        };
+        for (name, value) in table {
+            let inner = join(key, name.get_ref());
+            let reader = &mut self.reader;
+            match &**name.get_ref() {
+                "memory" => {
+                    draft.limits_memory_bytes =
+                        reader.size(&inner, value, LIMITS_MEMORY_RANGE_BYTES);
+                }
+                "tasks" => draft.limits_tasks = reader.integer(&inner, value, 1..=COUNT_LIMIT),
+                "open_files" => {
+                    draft.limits_open_files = reader.integer(&inner, value, OPEN_FILES_RANGE);
+                }
+                other => self.unknown_key(&inner, other, name.span(), &LIMITS_KEYS),
+            }
+        }
     }
 
     fn tools(&mut self, draft: &mut Draft, key: &str, value: &Value<'_>) {

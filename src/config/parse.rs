@@ -215,7 +215,9 @@ mod tests {
     use super::*;
     use crate::config::diagnostics::Severity;
     use crate::config::expand::Template;
-    use crate::config::spec::{CommandValue, EnvValue, Policy, Restart, Start, ToolRules};
+    use crate::config::spec::{
+        CommandValue, EnvValue, Policy, ResourceLimits, Restart, Start, ToolRules,
+    };
     use proptest::prelude::*;
     use std::path::PathBuf;
     use std::time::Duration;
@@ -302,6 +304,10 @@ mod tests {
             "PRECISION = \"8\"\n",
             "KEY = { file = \"~/.secrets/key\" }\n",
             "URL = { command = [\"pass\", \"show\", \"db\"] }\n",
+            "[limits]\n",
+            "memory = \"2GiB\"\n",
+            "tasks = 64\n",
+            "open_files = 1024\n",
             "[tools]\n",
             "allow = [\"read_*\"]\n",
             "deny = [\"*_all\"]\n",
@@ -329,6 +335,14 @@ mod tests {
             ["/h/.local/bin", "/c/servers.d/bin", "/opt"].map(PathBuf::from)
         );
         assert!(launch.inherit_env && !launch.proxy_env);
+        assert_eq!(
+            launch.limits,
+            ResourceLimits {
+                memory_bytes: Some(2 << 30),
+                tasks: Some(64),
+                open_files: Some(1024),
+            }
+        );
         assert!(matches!(&launch.env["PRECISION"], EnvValue::Text(value) if value.text() == "8"));
         assert_eq!(launch.env["KEY"], EnvValue::File("/h/.secrets/key".into()));
         let command = CommandValue {
@@ -696,7 +710,16 @@ mod tests {
 
     #[test]
     fn numbers_have_bounds() {
-        let text = concat!("command = \"x\"\n", "max_calls = 0\n", "start_limit = -1\n",);
+        let text = concat!(
+            "command = \"x\"\n",
+            "max_calls = 0\n",
+            "start_limit = -1\n",
+            "[limits]\n",
+            "memory = \"1KiB\"\n",
+            "tasks = 0\n",
+            "open_files = 3\n",
+            "files = 3\n",
+        );
         insta::assert_snapshot!(errors(text), @r##"
         /c/servers.d/x.toml:2:13: error: `max_calls` must be between 1 and 1000000
           |
@@ -706,6 +729,22 @@ mod tests {
           |
         3 | start_limit = -1
           |               ^^
+        /c/servers.d/x.toml:5:10: error: `limits.memory` must be between 1MiB and 1048576GiB
+          |
+        5 | memory = "1KiB"
+          |          ^^^^^^
+        /c/servers.d/x.toml:6:9: error: `limits.tasks` must be between 1 and 1000000
+          |
+        6 | tasks = 0
+          |         ^
+        /c/servers.d/x.toml:7:14: error: `limits.open_files` must be between 16 and 1048576
+          |
+        7 | open_files = 3
+          |              ^
+        /c/servers.d/x.toml:8:1: error: unknown key `limits.files`
+          |
+        8 | files = 3
+          | ^^^^^
         "##);
     }
 
@@ -957,8 +996,6 @@ mod tests {
             "protocol = \"modern\"\n",
             "watchdog = \"1m\"\n",
             "allow_mcpd = true\n",
-            "[limits]\n",
-            "memory = \"1GiB\"\n",
         );
         insta::assert_snapshot!(errors(text), @r##"
         /c/servers.d/x.toml:2:1: error: `sharing` is not available in this version of mcpd
@@ -981,10 +1018,6 @@ mod tests {
           |
         6 | allow_mcpd = true
           | ^^^^^^^^^^
-        /c/servers.d/x.toml:7:2: error: `limits` is not available in this version of mcpd
-          |
-        7 | [limits]
-          |  ^^^^^^
         "##);
     }
 

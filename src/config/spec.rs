@@ -114,6 +114,18 @@ pub struct LaunchSpec {
     pub inherit_env: bool,
     /// Whether the child gets the proxy and CA variables.
     pub proxy_env: bool,
+    pub limits: ResourceLimits,
+}
+
+/// `[limits]`: what a child and all that comes from it may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceLimits {
+    /// Of all its processes together, where a control group can count it.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads, where a control group can count them.
+    pub tasks: Option<u32>,
+    /// Descriptors of each process.
+    pub open_files: Option<u32>,
 }
 
 /// Where the value of one variable of `[env]` comes from.

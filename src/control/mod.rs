@@ -24,8 +24,8 @@ pub use outcome::{
 pub use request::{Attach, Request, Stop, Targets};
 pub use status::{
     AttachmentStatus, CallsStatus, ConfigStatus, ConfigVerdict, DaemonStatus, Desired, ExecStatus,
-    ExitStatus, ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA, ServerStatus,
-    State, StatusSnapshot, StopStatus, Substate,
+    ExitStatus, LimitsStatus, ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA,
+    ServerStatus, State, StatusSnapshot, StopStatus, Substate,
 };
 
 /// The version of this protocol. It grows when an older peer could misread a newer one; a new

@@ -102,8 +102,11 @@ pub struct ServerStatus {
     pub protocol: ProtocolStatus,
     pub requests: CallsStatus,
     pub resources: ResourceStatus,
+    pub limits: LimitsStatus,
     /// `cgroup`, `subreaper` or `group`.
     pub containment: String,
+    /// The folder of its control group, while it has one.
+    pub cgroup: Option<String>,
     /// Who is attached.
     pub attachments: Vec<AttachmentStatus>,
     /// The processes of its tree, the leader first; only where one server was asked for.
@@ -336,6 +339,18 @@ pub struct CallsStatus {
     pub dropped: u64,
 }
 
+/// What it may use, as configured; `null` for no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LimitsStatus {
+    pub memory: Option<u64>,
+    pub tasks: Option<u64>,
+    pub open_files: Option<u64>,
+    /// Those of the above that nobody holds here.
+    pub not_enforced: Vec<String>,
+    pub not_enforced_because: Option<String>,
+}
+
 /// What the tree uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -363,6 +378,8 @@ pub struct ProcessStatus {
     /// `comm`, never the arguments: they may hold secrets.
     pub name: String,
     pub rss: Option<u64>,
+    /// Where in the kernel it waits, of those that hold a stop up.
+    pub wchan: Option<String>,
 }
 
 /// A teardown that goes on; all empty otherwise.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 
 use crate::config::environment::Environment;
+use crate::config::spec::ResourceLimits;
 use crate::ids::Generation;
 use crate::supervise::launcher::ProcessGroup;
 use crate::supervise::{ExitStatus, LaunchPlan, Launcher, SpawnFailure, StopSignal, inspect};
@@ -100,6 +101,7 @@ impl Errand {
             argv: self.argv,
             cwd: self.cwd,
             umask: self.umask,
+            limits: ResourceLimits::default(),
             tag: String::new(),
         })
     }

@@ -1,6 +1,6 @@
 //! What is true of the daemon as a whole, for `status`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -8,10 +8,12 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::control::{AttachmentStatus, DaemonStatus, PROTOCOL, ProcessStatus, ServerStatus};
+use crate::supervise::cgroup::{LeafUsage, measure_leaf};
 use crate::supervise::process_tree::{self, Leader, Process, Usage};
 use crate::time::Moment;
 
 use super::clock;
+use super::containment::Established;
 use super::shared::Shared;
 use super::socket::{self, SocketFile};
 use super::systemd::Notifier;
@@ -29,7 +31,7 @@ pub(crate) struct DaemonFacts {
     pub(crate) config_dir: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) state_dir: PathBuf,
-    pub(crate) containment: &'static str,
+    pub(crate) containment: Established,
     pub(crate) warnings: Vec<String>,
     /// With the file of the control socket, if it is ours: a service manager keeps its own, for the
     /// next daemon.
@@ -65,7 +67,7 @@ impl DaemonFacts {
             config_dir: self.config_dir.display().to_string(),
             socket: self.socket.display().to_string(),
             state_dir: self.state_dir.display().to_string(),
-            containment: self.containment.to_owned(),
+            containment: self.containment.level.as_str().to_owned(),
             held_bytes: shared.pool.used_bytes(),
             pool_limit_bytes: shared.pool.limit_bytes(),
             warnings: self.warnings.clone(),
@@ -73,10 +75,21 @@ impl DaemonFacts {
         }
     }
 
-    /// Adds to each server what its processes use, and with `with_processes` which they are.
+    /// Adds to each server what its processes use and may use, and with `with_processes` which they
+    /// are.
     pub(crate) fn measure(&self, servers: &mut [ServerStatus], with_processes: bool) {
         for server in servers {
-            self.containment.clone_into(&mut server.containment);
+            self.containment
+                .level
+                .as_str()
+                .clone_into(&mut server.containment);
+            self.containment.judge(server);
+            for holder in &mut server.stop.holders {
+                if let Some(process) = process_tree::read_process(holder.pid) {
+                    *holder = process_status(&process);
+                    holder.wchan = process_tree::read_wait_channel(process.pid);
+                }
+            }
             server.attachments.iter_mut().for_each(name_host);
             let Some(pid) = server.pid else { continue };
             let Some(process) = process_tree::read_process(pid) else {
@@ -88,6 +101,10 @@ impl DaemonFacts {
             };
             if let Ok(usage) = process_tree::measure(leader) {
                 fill(server, &usage, with_processes);
+            }
+            if let Some(group) = &server.cgroup {
+                let usage = measure_leaf(Path::new(group));
+                fill_by_group(server, &usage);
             }
         }
     }
@@ -103,10 +120,24 @@ fn fill(server: &mut ServerStatus, usage: &Usage, with_processes: bool) {
     if with_processes {
         server.processes = usage.processes.iter().map(process_status).collect();
     }
-    for holder in &mut server.stop.holders {
-        if let Some(process) = process_tree::read_process(holder.pid) {
-            *holder = process_status(&process);
-        }
+}
+
+/// What the kernel has counted is better than what was added up.
+fn fill_by_group(server: &mut ServerStatus, usage: &LeafUsage) {
+    let resources = &mut server.resources;
+    if let Some(cpu) = usage.cpu {
+        resources.cpu_usec = u64::try_from(cpu.as_micros()).ok();
+    }
+    if let Some(tasks) = usage.tasks {
+        resources.tasks = Some(tasks);
+    }
+    if let Some(bytes) = usage.memory_bytes {
+        resources.memory_current = Some(bytes);
+        resources.memory_peak = usage.memory_peak_bytes;
+        resources.source = Some("cgroup".to_owned());
+    } else if usage.cpu.is_some() {
+        let tree = resources.source.take().unwrap_or_default();
+        resources.source = Some(format!("{tree}, cpu by cgroup"));
     }
 }
 
@@ -135,5 +166,6 @@ fn process_status(process: &Process) -> ProcessStatus {
         state: process.state.to_string(),
         name: process.name.clone(),
         rss: None,
+        wchan: None,
     }
 }

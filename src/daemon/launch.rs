@@ -75,6 +75,7 @@ pub(crate) async fn prepare(
         env: pairs(&launch.environment),
         cwd: launch.cwd.clone(),
         umask: shared.umask,
+        limits: spec.launch.limits.clone(),
         tag: shared.tag(spec.name.as_str(), generation),
     };
     let prepared = Prepared {

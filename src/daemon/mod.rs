@@ -6,6 +6,7 @@
 
 mod clock;
 mod command_values;
+mod containment;
 mod errand;
 mod facts;
 mod hangup;
@@ -43,7 +44,7 @@ use crate::config::hash_key::load_hash_key;
 use crate::config::load::{self, LoadRequest};
 use crate::config::paths::{PathError, Paths};
 use crate::session::Pool;
-use crate::supervise::reap::become_subreaper;
+use crate::supervise::hierarchy::Containment;
 use crate::supervise::spawn::Spawner;
 
 use command_values::CommandValues;
@@ -75,6 +76,8 @@ pub struct DaemonOptions {
     pub path_source: String,
     /// Ends by itself when no client has been there for so long.
     pub idle_exit: Option<Duration>,
+    /// How surely it is to hold what comes from its servers.
+    pub containment: Containment,
 }
 
 /// Why a daemon cannot run.
@@ -121,7 +124,6 @@ pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonErr
         .map_err(io::Error::from)
         .map_err(system("reset the signal mask"))?;
     let inherited = umask(FileMode::from_bits_truncate(0o077));
-    become_subreaper().map_err(system("become the reaper of orphans"))?;
     let spawner = Spawner::start().map_err(system("start the spawner"))?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -180,6 +182,7 @@ impl Daemon {
             started_by,
             path_source,
             idle_exit,
+            containment,
         } = options;
         let socket_path = paths.socket()?.to_owned();
         dirs::prepare_runtime_dir(&paths, &user)?;
@@ -191,6 +194,12 @@ impl Daemon {
             paths.config_dir().display()
         );
         let lock = SocketLock::take(&socket_path, &owner)?;
+        let mut warnings = Vec::new();
+        // With the lock held, so that no leaf of a daemon that lives is taken for a leftover.
+        let containment = containment::establish(containment, &spawner, &mut warnings);
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
         let (base, path_source) = base(&paths, environment, user, path_source)?;
         let hash_key =
             load_hash_key(&paths.hash_key_file()).map_err(system("keep a key for hashes"))?;
@@ -250,8 +259,8 @@ impl Daemon {
             config_dir: paths.config_dir().to_owned(),
             socket: socket_path,
             state_dir: paths.state_dir().to_owned(),
-            containment: "subreaper",
-            warnings: Vec::new(),
+            containment,
+            warnings,
             listener: Mutex::new(Some((listening.abort_handle(), socket_file))),
             notifier: given.notifier.clone(),
         });

@@ -3,10 +3,11 @@
 //! Signals and looks; decides nothing. The leader stays unreaped until somebody asks for it, so
 //! that neither its pid nor the number of its group can become a stranger's while we use them.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open,
@@ -15,17 +16,22 @@ use rustix::process::{
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
+use super::cgroup::Leaf;
 use super::exec::REPORT_BYTES;
 use super::failure::{SpawnFailure, Stage};
 use super::inspect::explain;
 use super::launcher::{ProcessGroup, TAG_NAME};
-use super::process_tree::{Leader, has_variable, members_of, read_all, read_process};
+use super::process_tree::{
+    Leader, Number, Process, has_variable, members_of, read_all, read_process,
+};
 use super::reap::{Nursery, to_pid};
 use super::state::{ExitStatus, StopSignal};
 use super::sys;
 
 /// How often a dropped child's survivors are killed and looked for before we move on.
 const DROP_ROUNDS: usize = 20;
+/// Looks of one sweep: each stops whoever the ones before have missed.
+const SWEEP_LOOKS: usize = 16;
 
 /// How the group is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +49,7 @@ pub(super) struct Group {
     pidfd: Arc<OwnedFd>,
     /// `NAME=VALUE` as it stands in the environment; empty for a run without a tag.
     tag: Vec<u8>,
+    leaf: Option<Leaf>,
     nursery: Arc<Nursery>,
     way: GroupSignal,
     reaped: Mutex<bool>,
@@ -53,6 +60,7 @@ impl Group {
         leader: Leader,
         pidfd: Arc<OwnedFd>,
         tag: &str,
+        leaf: Option<Leaf>,
         nursery: Arc<Nursery>,
         way: GroupSignal,
     ) -> Self {
@@ -63,10 +71,36 @@ impl Group {
                 "" => Vec::new(),
                 tag => format!("{TAG_NAME}={tag}").into_bytes(),
             },
+            leaf,
             nursery,
             way,
             reaped: Mutex::new(false),
         }
+    }
+
+    /// To everybody: the group at once, the leaf at once if they are to die, each other by itself.
+    fn send(&self, signals: &[Signal]) -> io::Result<()> {
+        let reaped = self.is_reaped();
+        // Before anybody dies: only as long as its parent lives can a child without a mark be told
+        // from a stranger.
+        let found = self.scan(*reaped);
+        let mut sent = Ok(());
+        if !*reaped {
+            for signal in signals {
+                sent = sent.and(self.signal_group(*signal));
+            }
+        }
+        let leaf = self.leaf.as_ref().filter(|_| signals == [Signal::KILL]);
+        if let Some(leaf) = leaf {
+            sent = sent.and(leaf.kill());
+        }
+        drop(reaped);
+        let found = found?;
+        let others = found.members.iter().filter(|member| {
+            let is_killed = leaf.is_some() && found.contained.contains(&member.pid);
+            member.group != self.leader.pid && !is_killed
+        });
+        sent.and(self.signal_each(others, signals))
     }
 
     /// To the group alone. The caller holds the lock on `reaped`, which is false.
@@ -86,18 +120,22 @@ impl Group {
         }
     }
 
-    /// To every member that left the group. By a pidfd that is opened first and whose process is
-    /// looked at after that: what was read then is what is signalled.
-    fn signal_escapees(&self, signals: &[Signal]) -> io::Result<()> {
-        for pid in self.scan()? {
-            let Some(number) = to_pid(pid) else { continue };
+    /// To each of `members`, by a pidfd that is opened first and whose process is looked at after
+    /// that: if it began when the member did, it is the member.
+    fn signal_each<'m>(
+        &self,
+        members: impl Iterator<Item = &'m Process>,
+        signals: &[Signal],
+    ) -> io::Result<()> {
+        for member in members {
+            let Some(number) = to_pid(member.pid) else {
+                continue;
+            };
             let Ok(pidfd) = pidfd_open(number, PidfdFlags::empty()) else {
                 continue;
             };
-            let escaped = read_process(pid).is_some_and(|process| {
-                process.group != self.leader.pid && process.start_ticks >= self.leader.start_ticks
-            });
-            if escaped {
+            let now = read_process(member.pid);
+            if now.is_some_and(|now| now.start_ticks == member.start_ticks) {
                 for signal in signals {
                     let sent = pidfd_send_signal(&pidfd, *signal).map_err(io::Error::from);
                     ignore_gone(sent)?;
@@ -107,41 +145,101 @@ impl Group {
         Ok(())
     }
 
-    fn scan(&self) -> io::Result<Vec<u32>> {
-        let all = read_all()?;
-        Ok(members_of(self.leader, &all, std::process::id(), |pid| {
-            !self.tag.is_empty() && has_variable(pid, &self.tag)
-        }))
+    /// Stops everybody until a look finds nobody new, then kills them all: those that are stopped
+    /// fork no more. What stops neither is met again by the next round.
+    fn sweep(&self) -> io::Result<()> {
+        let mut stopped: HashSet<(u32, u64)> = HashSet::new();
+        for _ in 0..SWEEP_LOOKS {
+            let mut members = self.scan(*self.is_reaped())?.members;
+            members.retain(|it| stopped.insert((it.pid, it.start_ticks)));
+            if members.is_empty() {
+                break;
+            }
+            self.signal_each(members.iter(), &[Signal::STOP])?;
+        }
+        self.send(&[Signal::KILL])
     }
 
-    fn is_reaped(&self) -> std::sync::MutexGuard<'_, bool> {
+    /// The living members as of now.
+    fn scan(&self, is_reaped: bool) -> io::Result<Found> {
+        let number = match is_reaped {
+            true => Number::Free,
+            false => Number::Held,
+        };
+        let mut all = read_all()?;
+        // After the look at all: whoever has taken the number of one that was seen there began
+        // later, which shows when it is to be signalled.
+        let contained = match &self.leaf {
+            Some(leaf) => leaf.processes()?,
+            None => Vec::new(),
+        };
+        let members = members_of(self.leader, number, &all, std::process::id(), |pid| {
+            contained.contains(&pid) || (!self.tag.is_empty() && has_variable(pid, &self.tag))
+        });
+        all.retain(|process| members.binary_search(&process.pid).is_ok());
+        Ok(Found {
+            members: all,
+            contained,
+        })
+    }
+
+    /// Everybody that the leaf holds; an error where it holds somebody who cannot be seen.
+    fn contained(&self) -> io::Result<Vec<u32>> {
+        let Some(leaf) = &self.leaf else {
+            return Ok(Vec::new());
+        };
+        for _ in 0..2 {
+            if !leaf.is_populated()? {
+                return Ok(Vec::new());
+            }
+            let pids = leaf.processes()?;
+            if !pids.is_empty() {
+                return Ok(pids);
+            }
+        }
+        Err(io::Error::other(
+            "the control group holds somebody who is not seen",
+        ))
+    }
+
+    fn is_reaped(&self) -> MutexGuard<'_, bool> {
         self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// What one look found.
+#[derive(Debug)]
+struct Found {
+    members: Vec<Process>,
+    /// Whoever is in the leaf, members or not.
+    contained: Vec<u32>,
+}
+
 impl ProcessGroup for Group {
     fn signal(&self, signal: StopSignal) -> io::Result<()> {
-        let signals: &[Signal] = match signal {
-            StopSignal::Term => &[Signal::TERM, Signal::CONT],
-            StopSignal::Kill => &[Signal::KILL],
-        };
-        let reaped = self.is_reaped();
-        if !*reaped {
-            for signal in signals {
-                self.signal_group(*signal)?;
-            }
+        match signal {
+            StopSignal::Term => self.send(&[Signal::TERM, Signal::CONT]),
+            StopSignal::Kill => self.send(&[Signal::KILL]),
+            StopSignal::Sweep => self.sweep(),
         }
-        drop(reaped);
-        self.signal_escapees(signals)
     }
 
     fn members(&self) -> io::Result<Vec<u32>> {
-        let members = self.scan()?;
-        if !members.is_empty() {
-            return Ok(members);
-        }
         // A process that was born behind the place where the first look was is seen by the second.
-        self.scan()
+        for _ in 0..2 {
+            let scanned = self.scan(*self.is_reaped())?.members;
+            let mut members = match self.contained() {
+                Err(error) if scanned.is_empty() => return Err(error),
+                contained => contained.unwrap_or_default(),
+            };
+            members.extend(scanned.iter().map(|process| process.pid));
+            members.sort_unstable();
+            members.dedup();
+            if !members.is_empty() {
+                return Ok(members);
+            }
+        }
+        Ok(Vec::new())
     }
 
     fn reap(&self) -> io::Result<()> {
@@ -156,26 +254,43 @@ impl ProcessGroup for Group {
         }
         leaders.remove(&self.leader.pid);
         *reaped = true;
-        Ok(())
+        match &self.leaf {
+            Some(leaf) => leaf.remove(),
+            None => Ok(()),
+        }
+    }
+
+    fn control_group(&self) -> Option<&Path> {
+        self.leaf.as_ref().map(Leaf::folder)
+    }
+
+    fn was_oom_killed(&self) -> bool {
+        self.leaf.as_ref().is_some_and(Leaf::was_oom_killed)
     }
 }
 
 /// Nobody looks after this run any more: end it without waiting. What is still dying is left to
-/// the rounds over the adoptees.
+/// the rounds over the adoptees, a leaf that is not empty yet to the sweep of the next daemon.
 impl Drop for Group {
     fn drop(&mut self) {
         if *self.is_reaped() {
             return;
         }
-        for _ in 0..DROP_ROUNDS {
+        for round in 0..DROP_ROUNDS {
             // Whatever the kernel refuses here, there is nobody to tell and the next step is the same.
-            drop(self.signal(StopSignal::Kill));
-            if self.scan().is_ok_and(|left| left.is_empty()) {
+            drop(self.signal(match round {
+                0 => StopSignal::Kill,
+                _ => StopSignal::Sweep,
+            }));
+            if self.members().is_ok_and(|left| left.is_empty()) {
                 break;
             }
         }
         if self.reap().is_err() {
             self.nursery.lock().remove(&self.leader.pid);
+            if let Some(leaf) = &self.leaf {
+                drop(leaf.remove());
+            }
         }
     }
 }

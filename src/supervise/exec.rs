@@ -1,7 +1,7 @@
 //! The shim between the spawner and the program: `mcpd __exec`, hidden, one thread.
 //!
-//! It reads its plan from descriptor 3, puts this process in order (session, signals, umask,
-//! working directory, descriptors) and executes the program. What fails goes to descriptor 4 as
+//! It reads its plan from descriptor 3, puts this process in order (session, signals, control
+//! group, umask, limits, working directory, descriptors) and executes the program. What fails goes to descriptor 4 as
 //! stage and error number; the end of that pipe without a word says that the program runs. Its own
 //! environment is empty, and it writes nothing else anywhere.
 
@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Pid, chdir, execve, getpid, getsid, setsid};
@@ -44,6 +45,10 @@ struct Orders {
     env: Vec<CString>,
     cwd: PathBuf,
     umask: u32,
+    /// Where to enter the control group; empty for none.
+    entrance: PathBuf,
+    /// 0 for no limit.
+    open_files: u32,
 }
 
 /// Becomes the program of the plan on descriptor 3, or reports why not and exits. `main` calls
@@ -67,8 +72,10 @@ fn become_program(mut plan: File) -> Result<Infallible, (Stage, Errno)> {
     let orders = decode(&bytes).ok_or((Stage::Plan, Errno::EBADMSG))?;
     lead_session().map_err(|errno| (Stage::Session, errno))?;
     clean_signals().map_err(|errno| (Stage::Signals, errno))?;
+    enter_group(&orders.entrance).map_err(|errno| (Stage::ControlGroup, errno))?;
     umask(Mode::from_bits_truncate(orders.umask));
     raise_oom_score();
+    limit_files(orders.open_files).map_err(|errno| (Stage::Limits, errno))?;
     chdir(&orders.cwd).map_err(|errno| (Stage::Directory, errno))?;
     sys::close_on_exec_from(3).map_err(|_| (Stage::Descriptors, Errno::last()))?;
     execve(&orders.program, &orders.argv, &orders.env).map_err(|errno| (Stage::Exec, errno))
@@ -89,6 +96,26 @@ fn clean_signals() -> Result<(), Errno> {
     SigSet::empty().thread_set_mask()
 }
 
+/// Goes where the program and all that comes from it are to be found again. 0 is the writer.
+fn enter_group(entrance: &Path) -> Result<(), Errno> {
+    if entrance.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let entered = File::options()
+        .write(true)
+        .open(entrance)
+        .and_then(|mut file| file.write_all(b"0"));
+    entered.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+}
+
+/// Both limits, or the program could take back what the soft one takes.
+fn limit_files(limit: u32) -> Result<(), Errno> {
+    match limit {
+        0 => Ok(()),
+        limit => setrlimit(Resource::RLIMIT_NOFILE, limit.into(), limit.into()),
+    }
+}
+
 /// Best effort: a kernel that refuses leaves the child as it is.
 fn raise_oom_score() {
     const FILE: &str = "/proc/self/oom_score_adj";
@@ -99,12 +126,12 @@ fn raise_oom_score() {
     }
 }
 
-/// The bytes of `plan` for descriptor 3: counts and lengths as little endian `u32`, strings as
+/// The bytes of `plan`, with the file by which the control group is entered, for descriptor 3: counts and lengths as little endian `u32`, strings as
 /// they are, so that what is not UTF-8 passes.
 ///
 /// # Errors
 /// Something holds a NUL byte, which no argument, variable or path can (`execve(2)`).
-pub(super) fn encode(plan: &LaunchPlan) -> Result<Vec<u8>, SpawnFailure> {
+pub(super) fn encode(plan: &LaunchPlan, entrance: &Path) -> Result<Vec<u8>, SpawnFailure> {
     // First, where a look at the environment of a foreign process finds it soonest.
     let tag = (!plan.tag.is_empty()).then(|| OsString::from(format!("{TAG_NAME}={}", plan.tag)));
     let mut env = Vec::from_iter(tag);
@@ -114,6 +141,8 @@ pub(super) fn encode(plan: &LaunchPlan) -> Result<Vec<u8>, SpawnFailure> {
         }
     }
     let mut bytes = plan.umask.to_le_bytes().to_vec();
+    bytes.extend(plan.limits.open_files.unwrap_or(0).to_le_bytes());
+    put(&mut bytes, "the control group", entrance.as_os_str())?;
     put(&mut bytes, "the working directory", plan.cwd.as_os_str())?;
     put(&mut bytes, "the program's path", plan.program.as_os_str())?;
     put_all(&mut bytes, "an argument", &plan.argv)?;
@@ -148,7 +177,9 @@ fn put_length(bytes: &mut Vec<u8>, what: &str, length: usize) -> Result<(), Spaw
 fn decode(bytes: &[u8]) -> Option<Orders> {
     let mut rest = bytes;
     let umask = take_number(&mut rest)?;
-    let cwd = Path::new(OsStr::from_bytes(take_bytes(&mut rest)?)).to_owned();
+    let open_files = take_number(&mut rest)?;
+    let entrance = take_path(&mut rest)?;
+    let cwd = take_path(&mut rest)?;
     let program = CString::new(take_bytes(&mut rest)?).ok()?;
     let argv = take_all(&mut rest)?;
     let env = take_all(&mut rest)?;
@@ -158,7 +189,13 @@ fn decode(bytes: &[u8]) -> Option<Orders> {
         env,
         cwd,
         umask,
+        entrance,
+        open_files,
     })
+}
+
+fn take_path(rest: &mut &[u8]) -> Option<PathBuf> {
+    Some(Path::new(OsStr::from_bytes(take_bytes(rest)?)).to_owned())
 }
 
 fn take_all(rest: &mut &[u8]) -> Option<Vec<CString>> {
@@ -184,6 +221,7 @@ fn take_number(rest: &mut &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::spec::ResourceLimits;
     use proptest::prelude::*;
     use std::os::unix::ffi::OsStringExt;
 
@@ -195,8 +233,16 @@ mod tests {
             env: env.into_iter().map(|(n, v)| (text(n), text(v))).collect(),
             cwd: "/".into(),
             umask: 0o027,
+            limits: ResourceLimits {
+                open_files: Some(99),
+                ..ResourceLimits::default()
+            },
             tag: "u/s/1".into(),
         }
+    }
+
+    fn encoded(plan: &LaunchPlan) -> Result<Vec<u8>, SpawnFailure> {
+        encode(plan, Path::new("/g/cgroup.procs"))
     }
 
     fn words() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -207,17 +253,19 @@ mod tests {
         #[test]
         fn any_bytes_but_nul_pass(argv in words(), names in words(), values in words()) {
             let env = names.into_iter().zip(values).collect::<Vec<_>>();
-            let orders = decode(&encode(&plan(argv.clone(), env.clone())).unwrap()).unwrap();
+            let orders = decode(&encoded(&plan(argv.clone(), env.clone())).unwrap()).unwrap();
             let got: Vec<Vec<u8>> = orders.argv.into_iter().map(CString::into_bytes).collect();
             prop_assert_eq!(got, argv);
             prop_assert_eq!(orders.env[0].as_bytes(), b"MCPD_INSTANCE=u/s/1");
             prop_assert_eq!(orders.env.len(), env.len() + 1);
             prop_assert_eq!(orders.umask, 0o027);
+            prop_assert_eq!(orders.open_files, 99);
+            prop_assert_eq!(orders.entrance, Path::new("/g/cgroup.procs"));
         }
 
         #[test]
-        fn a_cut_plan_is_refused(cut in 0_usize..60) {
-            let whole = encode(&plan(vec![b"a".to_vec()], Vec::new())).unwrap();
+        fn a_cut_plan_is_refused(cut in 0_usize..90) {
+            let whole = encoded(&plan(vec![b"a".to_vec()], Vec::new())).unwrap();
             prop_assume!(cut < whole.len());
             prop_assert_eq!(decode(&whole[..cut]), None);
         }
@@ -225,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_nul_byte_is_an_error_of_the_configuration() {
-        let failure = encode(&plan(vec![b"a\0b".to_vec()], Vec::new())).unwrap_err();
+        let failure = encoded(&plan(vec![b"a\0b".to_vec()], Vec::new())).unwrap_err();
         assert_eq!(failure.stage, Stage::Configuration);
         assert_eq!(failure.detail, "an argument holds a NUL byte");
     }
@@ -233,7 +281,7 @@ mod tests {
     #[test]
     fn a_tag_of_the_configuration_is_replaced() {
         let forged = vec![(TAG_NAME.into(), b"forged".to_vec())];
-        let orders = decode(&encode(&plan(Vec::new(), forged)).unwrap()).unwrap();
+        let orders = decode(&encoded(&plan(Vec::new(), forged)).unwrap()).unwrap();
         assert_eq!(orders.env.len(), 1);
     }
 }

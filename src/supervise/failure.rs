@@ -16,6 +16,8 @@ pub enum Stage {
     Resolve,
     /// Pipes or the memory file for the plan could not be made.
     Pipe,
+    /// The control group of the run could not be made or entered.
+    ControlGroup,
     /// `posix_spawn` of the shim, or opening its pidfd.
     Spawn,
     /// The shim could not read its plan.
@@ -24,6 +26,8 @@ pub enum Stage {
     Session,
     /// Signal mask and dispositions in the shim.
     Signals,
+    /// A limit of the configuration could not be set.
+    Limits,
     /// `chdir` to the working directory.
     Directory,
     /// Marking the descriptors from 3 on as close-on-exec.
@@ -34,13 +38,15 @@ pub enum Stage {
 
 impl Stage {
     /// Every stage that the shim reports, by the number it stands for on the status pipe.
-    const REPORTED: [(u8, Self); 6] = [
+    const REPORTED: [(u8, Self); 8] = [
         (1, Self::Plan),
         (2, Self::Session),
         (3, Self::Signals),
         (4, Self::Directory),
         (5, Self::Descriptors),
         (6, Self::Exec),
+        (7, Self::ControlGroup),
+        (8, Self::Limits),
     ];
 
     /// The number of this stage on the status pipe; 0 for one that the shim never reports.
@@ -66,10 +72,12 @@ impl Stage {
             Self::Environment => "environment",
             Self::Resolve => "resolve",
             Self::Pipe => "pipe",
+            Self::ControlGroup => "cgroup",
             Self::Spawn => "spawn",
             Self::Plan => "plan",
             Self::Session => "setsid",
             Self::Signals => "signals",
+            Self::Limits => "limits",
             Self::Directory => "chdir",
             Self::Descriptors => "descriptors",
             Self::Exec => "exec",
@@ -134,9 +142,10 @@ impl SpawnFailure {
         match self.stage {
             Stage::Configuration => FailureKind::Config,
             _ if self.errno.is_some_and(|errno| PASSING.contains(&errno)) => FailureKind::Resources,
-            Stage::Resolve | Stage::Directory | Stage::Exec => FailureKind::Exec,
+            Stage::Resolve | Stage::Limits | Stage::Directory | Stage::Exec => FailureKind::Exec,
             Stage::Environment
             | Stage::Pipe
+            | Stage::ControlGroup
             | Stage::Spawn
             | Stage::Plan
             | Stage::Session

@@ -219,9 +219,9 @@ impl ProcessGroup for Body {
         facts.signals.push(signal);
         let (number, obeys) = match signal {
             StopSignal::Term => (15, self.manners == Manners::Polite),
-            StopSignal::Kill => (9, self.manners != Manners::Unkillable),
+            StopSignal::Kill | StopSignal::Sweep => (9, self.manners != Manners::Unkillable),
         };
-        if obeys && signal == StopSignal::Kill {
+        if obeys && signal != StopSignal::Term {
             facts.left_behind.clear();
         }
         drop(facts);
@@ -273,6 +273,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::spec::ResourceLimits;
 
     fn plan() -> LaunchPlan {
         LaunchPlan {
@@ -281,6 +282,7 @@ mod tests {
             env: Vec::new(),
             cwd: "/".into(),
             umask: 0o022,
+            limits: ResourceLimits::default(),
             tag: "u/s/1".into(),
         }
     }

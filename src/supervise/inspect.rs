@@ -100,6 +100,10 @@ pub(super) fn explain(stage: Stage, errno: i32, program: &Path, cwd: &Path) -> S
     match (stage, errno) {
         (Stage::Directory, _) => failure(format!("cwd {}: {text}", cwd.display()))
             .with_hint("make the folder, or set `cwd` to one that you may enter"),
+        (Stage::Limits, _) => failure(format!("the limit `open_files` cannot be set: {text}"))
+            .with_hint(
+                "it may not be above the hard limit of the daemon (`ulimit -Hn`, LimitNOFILE)",
+            ),
         (Stage::Exec, ENOEXEC) => failure(format!(
             "{program}: is neither a program of this machine nor a script with an interpreter line"
         ))

@@ -8,12 +8,13 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use super::failure::SpawnFailure;
 use super::state::{ExitStatus, StopSignal};
+use crate::config::spec::ResourceLimits;
 use crate::ids::Generation;
 
 /// The name of the environment variable that marks everything that comes from one run.
@@ -35,6 +36,8 @@ pub struct LaunchPlan {
     pub cwd: PathBuf,
     /// The umask that the daemon was started with.
     pub umask: u32,
+    /// What it and all that comes from it may use, as far as that can be held.
+    pub limits: ResourceLimits,
     /// `UUID/SERVER/GENERATION`, the value of [`TAG_NAME`], put first into the environment.
     /// Empty for a run whose descendants are not all to be found again.
     pub tag: String,
@@ -114,4 +117,16 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// # Errors
     /// The leader lives (`WouldBlock`), or the kernel refused.
     fn reap(&self) -> io::Result<()>;
+
+    /// The folder of the control group in which all of this run is, if it has one. It goes with
+    /// the reaping.
+    fn control_group(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Whether the kernel killed any of this run because there was no memory left. Known only of a
+    /// run with a control group whose memory is counted, and only until it is reaped.
+    fn was_oom_killed(&self) -> bool {
+        false
+    }
 }

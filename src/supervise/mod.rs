@@ -2,15 +2,17 @@
 //!
 //! The core decides and does no I/O: [`state`] names things, [`supervisor`] owns the states of one
 //! instance, [`teardown`] the steps of its end, [`backoff`] the waits between runs, [`program`]
-//! which file a command means, [`turns`] which of all servers may start now. The shell acts and decides nothing: [`spawn`] starts processes
-//! through [`exec`], `child` signals, watches and reaps one of them, [`reap`] ends the zombies
-//! that the daemon adopts, [`process_tree`] reads `/proc`.
+//! which file a command means, [`turns`] which of all servers may start now, [`hierarchy`] what the
+//! kernel says of control groups. The shell acts and decides nothing: [`spawn`] starts processes through [`exec`], `child` signals, watches and
+//! reaps one of them, [`cgroup`] gives each run a group of its own, [`reap`] ends the zombies that
+//! the daemon adopts, [`process_tree`] reads `/proc`.
 //!
 //! One rule above all: a new child is started only after the old one, its group, its session and
 //! everything that carries its tag were seen to be gone.
 
 pub mod backoff;
 pub mod failure;
+pub mod hierarchy;
 pub mod program;
 mod run;
 pub mod state;
@@ -18,6 +20,7 @@ pub mod supervisor;
 pub mod teardown;
 pub mod turns;
 
+pub mod cgroup;
 mod child;
 pub mod exec;
 #[cfg(any(test, feature = "test-fakes"))]

@@ -95,21 +95,32 @@ pub struct Leader {
     pub start_ticks: u64,
 }
 
+/// Whether the leader's number is its own still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// It runs, or is a zombie that nobody has reaped: group and session are its too.
+    Held,
+    /// It was reaped: whoever has this number, or a group or session of it, is a stranger.
+    Free,
+}
+
 /// The living processes of a run among `all`: those of the leader's group or session, those that
-/// `has_tag`, and whoever descends from one of these. Never the process `ourselves`.
+/// are `marked`, and whoever descends from one of these. Never the process `ourselves`.
 pub fn members_of(
     leader: Leader,
+    number: Number,
     all: &[Process],
     ourselves: u32,
-    mut has_tag: impl FnMut(u32) -> bool,
+    mut is_marked: impl FnMut(u32) -> bool,
 ) -> Vec<u32> {
     let mut belongs: HashSet<u32> = HashSet::new();
     for process in all {
-        let by_number = process.pid == leader.pid
-            || process.group == leader.pid
-            || process.session == leader.pid;
+        let by_number = number == Number::Held
+            && (process.pid == leader.pid
+                || process.group == leader.pid
+                || process.session == leader.pid);
         let not_older = process.start_ticks >= leader.start_ticks && process.pid != ourselves;
-        if not_older && (by_number || (process.is_alive() && has_tag(process.pid))) {
+        if not_older && (by_number || (process.is_alive() && is_marked(process.pid))) {
             belongs.insert(process.pid);
         }
     }
@@ -124,21 +135,27 @@ pub fn members_of(
 }
 
 fn add_descendants(belongs: &mut HashSet<u32>, all: &[Process], ourselves: u32) {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    let mut children: HashMap<u32, Vec<&Process>> = HashMap::new();
     for process in all {
-        children
-            .entry(process.parent)
-            .or_default()
-            .push(process.pid);
+        children.entry(process.parent).or_default().push(process);
     }
-    let mut unseen: Vec<u32> = belongs.iter().copied().collect();
-    while let Some(pid) = unseen.pop() {
-        for child in children.get(&pid).into_iter().flatten() {
-            if *child != ourselves && belongs.insert(*child) {
-                unseen.push(*child);
+    let is_member = |process: &&Process| belongs.contains(&process.pid);
+    let mut unseen: Vec<&Process> = all.iter().filter(is_member).collect();
+    while let Some(parent) = unseen.pop() {
+        for child in children.get(&parent.pid).into_iter().flatten() {
+            // A child that is older than its parent is that of an earlier process of the number.
+            let is_its = child.pid != ourselves && child.start_ticks >= parent.start_ticks;
+            if is_its && belongs.insert(child.pid) {
+                unseen.push(child);
             }
         }
     }
+}
+
+/// Where in the kernel `pid` waits, if it does and we may know.
+pub fn read_wait_channel(pid: u32) -> Option<String> {
+    let channel = fs::read_to_string(format!("/proc/{pid}/wchan")).ok()?;
+    (!matches!(channel.as_str(), "" | "0")).then_some(channel)
 }
 
 /// Whether the environment that `pid` was executed with has the variable `entry` (`NAME=VALUE`).
@@ -191,7 +208,8 @@ pub struct Usage {
 /// `/proc` cannot be read.
 pub fn measure(leader: Leader) -> io::Result<Usage> {
     let all = read_all()?;
-    let members: HashSet<u32> = members_of(leader, &all, std::process::id(), |_| false)
+    let ourselves = std::process::id();
+    let members: HashSet<u32> = members_of(leader, Number::Held, &all, ourselves, |_| false)
         .into_iter()
         .collect();
     let processes: Vec<Process> = all
@@ -278,7 +296,8 @@ mod tests {
             pid: 10,
             start_ticks: 10,
         };
-        assert_eq!(members_of(leader, all, 1, |pid| pid == 90), expected);
+        let found = members_of(leader, Number::Held, all, 1, |pid| pid == 90);
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -321,6 +340,36 @@ mod tests {
         let mut older = process(50, 2, 10, 10, 'S');
         older.start_ticks = 3;
         check(&[process(10, 1, 10, 10, 'Z'), older], &[]);
+    }
+
+    #[test]
+    fn a_child_that_is_older_than_its_parent_is_a_strangers() {
+        let mut older = process(50, 11, 50, 50, 'S');
+        older.start_ticks = 10;
+        let all = [
+            process(10, 1, 10, 10, 'S'),
+            process(11, 10, 10, 10, 'S'),
+            older,
+        ];
+        check(&all, &[10, 11]);
+    }
+
+    /// Fault 26: the numbers of a leader that was reaped are anybody's.
+    #[test]
+    fn the_numbers_of_a_reaped_leader_are_strangers() {
+        let leader = Leader {
+            pid: 10,
+            start_ticks: 10,
+        };
+        let mut stranger = process(10, 2, 10, 10, 'S');
+        stranger.start_ticks = 99;
+        let all = [
+            stranger,
+            process(90, 1, 90, 90, 'S'),
+            process(91, 90, 91, 91, 'S'),
+        ];
+        let found = members_of(leader, Number::Free, &all, 1, |pid| pid == 90);
+        assert_eq!(found, [90, 91]);
     }
 
     #[test]

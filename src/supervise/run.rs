@@ -20,6 +20,8 @@ pub(super) struct Run {
     pub(super) executed_at: Option<Moment>,
     pub(super) ready_at: Option<Moment>,
     pub(super) exit: Option<(ExitStatus, Moment)>,
+    /// The kernel killed some of it for want of memory.
+    pub(super) oom_killed: bool,
     pub(super) stdout_closed_at: Option<Moment>,
     pub(super) stdin_broken_at: Option<Moment>,
     /// `ChildGone` was told.
@@ -48,6 +50,7 @@ impl Run {
             executed_at: None,
             ready_at: None,
             exit: None,
+            oom_killed: false,
             stdout_closed_at: None,
             stdin_broken_at: None,
             told_gone: false,
@@ -75,6 +78,12 @@ impl Run {
         }
     }
 
+    /// Whether the leader's end was the kernel's doing, and not that of a SIGKILL of ours.
+    fn ended_by_oom(&self) -> bool {
+        let killed = matches!(self.exit, Some((ExitStatus::Signal { number: 9, .. }, _)));
+        self.oom_killed && killed && self.ended_by != Some(Substate::StopSigkill)
+    }
+
     /// systemd's result. An ordered end that went the ordered way is a success, whatever signal
     /// or exit code it took (`143` is how shells and Java spell SIGTERM).
     pub(super) fn result(&self) -> RunResult {
@@ -84,6 +93,9 @@ impl Run {
         let Some((status, _)) = self.exit else {
             return RunResult::Success;
         };
+        if self.ended_by_oom() {
+            return RunResult::OomKill;
+        }
         let as_ordered = match (status, self.ended_by) {
             (_, Some(Substate::StopSigkill)) => self.kill_ordered,
             (ExitStatus::Signal { number: 15, .. } | ExitStatus::Code(143), by) => {
@@ -108,7 +120,10 @@ impl Run {
                 }
                 _ => "",
             };
-            format!("{status} after {uptime}{early}")
+            match self.ended_by_oom() {
+                true => format!("killed by the kernel after {uptime}: out of memory{early}"),
+                false => format!("{status} after {uptime}{early}"),
+            }
         });
         match (&self.verdict, ended) {
             (Some((_, verdict)), _) => verdict.clone(),

@@ -10,8 +10,8 @@
 use std::ffi::CStr;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
@@ -24,6 +24,7 @@ use rustix::process::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::cgroup::{Delegated, Leaf};
 use super::child::{self, Group, GroupSignal};
 use super::exec::{ARGUMENT, PLAN_FD, STATUS_FD, encode};
 use super::failure::{SpawnFailure, Stage};
@@ -47,6 +48,8 @@ pub const ADOPTEE_LOOK: Duration = Duration::from_secs(5);
 pub struct Spawner {
     orders: mpsc::Sender<Order>,
     nursery: Arc<Nursery>,
+    /// Where each run gets a control group of its own, from when that is known.
+    delegated: Arc<OnceLock<Delegated>>,
 }
 
 #[derive(Debug)]
@@ -73,8 +76,10 @@ impl Spawner {
         sys::keep_exit_statuses();
         let (orders, inbox) = mpsc::channel::<Order>();
         let nursery = Arc::new(Nursery::default());
+        let delegated = Arc::new(OnceLock::new());
         let maker = Maker {
             nursery: Arc::clone(&nursery),
+            delegated: Arc::clone(&delegated),
             way,
         };
         std::thread::Builder::new()
@@ -86,7 +91,17 @@ impl Spawner {
                     drop(order.answer.send(made));
                 }
             })?;
-        Ok(Self { orders, nursery })
+        Ok(Self {
+            orders,
+            nursery,
+            delegated,
+        })
+    }
+
+    /// From now on each run with a tag gets a control group in `delegated`. Once.
+    pub fn contain(&self, delegated: Delegated) {
+        // A second one would only be dropped: the first holds the runs there are.
+        drop(self.delegated.set(delegated));
     }
 
     /// Reaps what we adopted and what has ended, see [`reap`](super::reap).
@@ -149,6 +164,7 @@ impl Launcher for Spawner {
 #[derive(Debug)]
 struct Maker {
     nursery: Arc<Nursery>,
+    delegated: Arc<OnceLock<Delegated>>,
     way: GroupSignal,
 }
 
@@ -157,6 +173,13 @@ struct Plumbing {
     ours: Ends,
     theirs: Ends,
     plan: OwnedFd,
+}
+
+/// A process that was just made, with our side of its pipes.
+struct Made {
+    ours: Ends,
+    pid: u32,
+    pidfd: OwnedFd,
 }
 
 /// One side of the four pipes.
@@ -169,18 +192,13 @@ struct Ends {
 
 impl Maker {
     fn make(&self, plan: &LaunchPlan, generation: Generation) -> Result<Child, SpawnFailure> {
-        let bytes = encode(plan)?;
-        let plumbing = lay_plumbing(&bytes).map_err(|error| {
-            let detail = format!("cannot make pipes: {error}");
-            SpawnFailure::new(Stage::Pipe, error.raw_os_error(), detail)
+        let leaf = self.make_leaf(plan)?;
+        let entrance = leaf.as_ref().map(Leaf::entrance).unwrap_or_default();
+        let made = self.make_piped(plan, &entrance);
+        let Made { ours, pid, pidfd } = made.inspect_err(|_| {
+            // Nobody is in it; what stays is the next daemon's to sweep.
+            drop(leaf.as_ref().map(Leaf::remove));
         })?;
-        let (pid, pidfd) = self.make_process(&plumbing).map_err(|error| {
-            let detail = format!("cannot make a process: {error}");
-            SpawnFailure::new(Stage::Spawn, error.raw_os_error(), detail)
-        })?;
-        // Our copies of the child's ends: with them the end of a stream would never be seen.
-        let Plumbing { ours, theirs, .. } = plumbing;
-        drop(theirs);
         let leader = Leader {
             pid,
             // It is unreaped, so it is there; without `/proc` nothing could be proved anyway.
@@ -191,6 +209,7 @@ impl Maker {
             leader,
             Arc::clone(&pidfd),
             &plan.tag,
+            leaf,
             Arc::clone(&self.nursery),
             self.way,
         );
@@ -206,6 +225,33 @@ impl Maker {
             exited: Box::pin(child::exited(pidfd)),
             group: Arc::new(group),
         })
+    }
+
+    fn make_leaf(&self, plan: &LaunchPlan) -> Result<Option<Leaf>, SpawnFailure> {
+        let Some(delegated) = self.delegated.get() else {
+            return Ok(None);
+        };
+        let made = delegated.make_leaf(&plan.tag, &plan.limits);
+        made.map_err(|error| {
+            let detail = format!("cannot make its control group: {error}");
+            SpawnFailure::new(Stage::ControlGroup, error.raw_os_error(), detail)
+        })
+    }
+
+    /// The shim with its pipes, on its way to become the program.
+    fn make_piped(&self, plan: &LaunchPlan, entrance: &Path) -> Result<Made, SpawnFailure> {
+        let bytes = encode(plan, entrance)?;
+        let plumbing = lay_plumbing(&bytes).map_err(|error| {
+            let detail = format!("cannot make pipes: {error}");
+            SpawnFailure::new(Stage::Pipe, error.raw_os_error(), detail)
+        })?;
+        let (pid, pidfd) = self.make_process(&plumbing).map_err(|error| {
+            let detail = format!("cannot make a process: {error}");
+            SpawnFailure::new(Stage::Spawn, error.raw_os_error(), detail)
+        })?;
+        // Not their ends: with our copies of them the end of a stream would never be seen.
+        let Plumbing { ours, .. } = plumbing;
+        Ok(Made { ours, pid, pidfd })
     }
 
     /// Spawn, pidfd and registration under one lock: see [`Nursery`].

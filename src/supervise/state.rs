@@ -150,6 +150,8 @@ pub enum RunResult {
     Timeout,
     /// The first exchange was refused or malformed, or stdout closed while the process lived on.
     Protocol,
+    /// The kernel killed it because there was no memory left.
+    OomKill,
     /// There was no run: the process could not be made or the program not executed.
     Resources,
     /// The last of `start_limit` unstable runs in a row.
@@ -167,6 +169,7 @@ impl RunResult {
             Self::CoreDump => "core-dump",
             Self::Timeout => "timeout",
             Self::Protocol => "protocol",
+            Self::OomKill => "oom-kill",
             Self::Resources => "resources",
             Self::StartLimitHit => "start-limit-hit",
             Self::InternalError => "internal-error",
@@ -383,6 +386,8 @@ pub enum Event {
     StdoutClosed { generation: Generation },
     /// A write to the child's stdin failed: it reads no more.
     StdinBroken { generation: Generation },
+    /// The kernel killed some of this run because there was no memory left; told before `Exited`.
+    OomKilled { generation: Generation },
     /// The leader ended and is not reaped.
     Exited {
         generation: Generation,
@@ -412,6 +417,9 @@ pub enum StopSignal {
     /// SIGTERM, then SIGCONT so that a stopped process hears it.
     Term,
     Kill,
+    /// SIGSTOP to one after the other until nobody new is found, then SIGKILL: for those who fork
+    /// faster than they are found and killed.
+    Sweep,
 }
 
 /// What open calls are told when a drain runs out.

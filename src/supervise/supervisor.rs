@@ -153,6 +153,7 @@ impl Supervisor {
             Event::StdinBroken { generation } => self.if_living(generation, |this| {
                 this.stdin_broken(now);
             }),
+            Event::OomKilled { generation } => self.if_living(generation, Self::oom_killed),
             Event::Exited { generation, status } => self.if_living(generation, |this| {
                 this.exited(status, now);
             }),

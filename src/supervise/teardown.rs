@@ -17,6 +17,8 @@ use crate::time::Moment;
 pub const VERIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a launcher that owes an answer is waited for once the run is to end.
 pub const SPAWN_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Rounds of the last step that only kill; those after them stop everybody first.
+pub const PLAIN_KILL_ROUNDS: u32 = 2;
 /// The first wait before survivors are looked for again; doubles up to [`LONGEST_LOOK`].
 pub const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// The longest such wait.
@@ -111,6 +113,8 @@ pub struct Teardown {
     stdin_closed: bool,
     mode: Mode,
     look: Look,
+    /// Answers of the last step that found somebody.
+    kill_rounds: u32,
     holders: Vec<u32>,
 }
 
@@ -144,6 +148,7 @@ impl Teardown {
             stdin_closed: false,
             mode: Mode::Polite,
             look: Look::Waits,
+            kill_rounds: 0,
             holders: Vec::new(),
         };
         teardown.enter(step, now, actions);
@@ -229,8 +234,16 @@ impl Teardown {
         match self.step {
             Step::Launching | Step::StopCommand | Step::Term => {}
             Step::Drain | Step::StopStdin => self.enter(Step::Term, now, actions),
-            // A fork may have slipped between two rounds: every round kills whom it found.
-            Step::Kill => actions.push_back(Action::Signal(StopSignal::Kill)),
+            // A fork may have slipped between two rounds: every round kills whom it found, and
+            // when that was not enough, nobody may fork meanwhile.
+            Step::Kill => {
+                let signal = match self.kill_rounds {
+                    0..PLAIN_KILL_ROUNDS => StopSignal::Kill,
+                    _ => StopSignal::Sweep,
+                };
+                self.kill_rounds = self.kill_rounds.saturating_add(1);
+                actions.push_back(Action::Signal(signal));
+            }
         }
         // The pause grows with the age of the step, so that it needs no memory of its own.
         let pause = (now.since(self.began) / 2).clamp(FIRST_LOOK, LONGEST_LOOK);

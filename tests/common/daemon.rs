@@ -166,9 +166,15 @@ impl TestDaemon {
 
     /// Starts a daemon again in the same home.
     pub(crate) fn start_again(&mut self) {
+        let command = self.home.command(&["daemon"]);
+        self.start_again_with(command);
+    }
+
+    /// As [`start_again`](Self::start_again), by a command that in the end is the daemon.
+    pub(crate) fn start_again_with(&mut self, command: Command) {
         assert!(self.child.is_none(), "the old daemon has ended");
         let home = std::mem::replace(&mut self.home, Home::new());
-        let mut again = Self::start(home);
+        let mut again = Self::start_with(home, command);
         std::mem::swap(self, &mut again);
     }
 

@@ -210,7 +210,7 @@ impl Home {
     #[track_caller]
     pub(crate) fn run_then(&self, command: &mut Command, then: impl FnOnce(i32)) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
-        let output = output_then(command, then);
+        let output = output_then(COMMAND_LIMIT, command, then);
         let status = output.status;
         Outcome {
             code: status
@@ -309,11 +309,17 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 /// What a command said, or a panic that names it if it does not end.
 #[track_caller]
 pub(crate) fn output_in_time(command: &mut Command) -> Output {
-    output_then(command, |_| {})
+    output_within(COMMAND_LIMIT, command)
+}
+
+/// The same with a limit of its own.
+#[track_caller]
+pub(crate) fn output_within(limit: Duration, command: &mut Command) -> Output {
+    output_then(limit, command, |_| {})
 }
 
 #[track_caller]
-fn output_then(command: &mut Command, then: impl FnOnce(i32)) -> Output {
+fn output_then(limit: Duration, command: &mut Command, then: impl FnOnce(i32)) -> Output {
     let shown = format!("{command:?}");
     let child = command
         .stdout(Stdio::piped())
@@ -326,10 +332,10 @@ fn output_then(command: &mut Command, then: impl FnOnce(i32)) -> Output {
     thread::spawn(move || sender.send(child.wait_with_output()).ok());
     then(pid.as_raw());
     output
-        .recv_timeout(COMMAND_LIMIT)
+        .recv_timeout(limit)
         .unwrap_or_else(|_| {
             kill(pid, Signal::SIGKILL).ok();
-            panic!("{shown} did not end within {COMMAND_LIMIT:?}");
+            panic!("{shown} did not end within {limit:?}");
         })
         .expect("a child can be waited for")
 }

@@ -3,6 +3,7 @@
 //! It starts processes, waits for states under deadlines and proves at the end that nothing is left. It
 //! never asserts what mcpd should do: that is for the modules of `tests/main.rs`.
 
+mod control_group;
 mod daemon;
 mod home;
 mod host;
@@ -11,8 +12,11 @@ mod record;
 mod terminal;
 mod wait;
 
+pub(crate) use control_group::ControlGroup;
 pub(crate) use daemon::{TestDaemon, memory_bytes};
-pub(crate) use home::{FAKE, Home, MCPD, QUICK, make_private, output_in_time, quoted};
+pub(crate) use home::{
+    FAKE, Home, MCPD, QUICK, make_private, output_in_time, output_within, quoted,
+};
 pub(crate) use host::{RawHost, error_code, initialize_params, text_of};
 pub(crate) use leaks::{command_line, state_of};
 pub(crate) use terminal::Terminal;

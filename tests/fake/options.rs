@@ -59,7 +59,7 @@ pub(crate) const SWITCHES: &[Switch] = &[
     valued(
         "--grandchild",
         "KIND",
-        "group | setsid | double, then -ignore-term, -keep-stdout, joined by -and-",
+        "group | setsid | double, then -ignore-term, -keep-stdout, -unmarked, joined by -and-",
     ),
     valued(
         "--toolset",

@@ -103,6 +103,16 @@ pub(crate) const TOOLS: &[Tool] = &[
         "bytes to stderr, as lines, cr, utf8 or text",
         stderr,
     ),
+    quick(
+        "allocate",
+        "takes so many bytes of memory for good",
+        allocate,
+    ),
+    quick(
+        "fork",
+        "starts n processes that stay, tells how many it could",
+        fork,
+    ),
     quick("stall", "never answers", stall),
     quick("block", "reads nothing for ms, then answers", block),
     quick(
@@ -409,6 +419,18 @@ fn stderr(_: &Server, call: &Call) -> Option<String> {
         }
     }
     Some(text_result("written"))
+}
+
+fn allocate(_: &Server, call: &Call) -> Option<String> {
+    // No page of zeros is any memory: each must be written to.
+    let memory = vec![1_u8; call.number("bytes", 0) as usize];
+    std::mem::forget(memory);
+    Some(text_result("taken"))
+}
+
+fn fork(_: &Server, call: &Call) -> Option<String> {
+    let started = (0..call.number("n", 1)).take_while(|_| tree::start_sitter().is_ok());
+    Some(text_result(&started.count().to_string()))
 }
 
 fn stall(_: &Server, _: &Call) -> Option<String> {

@@ -59,6 +59,7 @@ pub(crate) fn start_grandchild(kind: &str, record: Option<&str>) {
             "" => {}
             "ignore-term" => drop(command.arg("--ignore-term")),
             "keep-stdout" => drop(command.arg("--keep-stdout")),
+            "unmarked" => drop(command.env_clear()),
             other => panic!("unknown grandchild {other}"),
         }
     }
@@ -76,6 +77,17 @@ pub(crate) fn start_grandchild(kind: &str, record: Option<&str>) {
     if kind.starts_with("double") {
         child.wait().expect("the first fork ends at once");
     }
+}
+
+/// Starts a process that only stays.
+#[allow(
+    clippy::zombie_processes,
+    reason = "nobody waiting for it is the fault that is played"
+)]
+pub(crate) fn start_sitter() -> std::io::Result<()> {
+    let mut command = fake("grandchild");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().map(drop)
 }
 
 /// Starts the grandchild and exits, so that the grandchild is an orphan.

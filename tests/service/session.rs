@@ -10,25 +10,49 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{FAKE, MCPD, RawHost, output_in_time, quoted, say, wait_until};
+use crate::common::{FAKE, MCPD, RawHost, output_in_time, output_within, quoted, say, wait_until};
+
+/// How long a test may take together with the start of its session or machine.
+const SESSION_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs `inside` in a session; the name is the test's own.
-fn in_session(name: &str, inside: impl FnOnce(&Session)) {
+pub(crate) fn in_session(name: &str, inside: impl FnOnce(&Session)) {
+    run_in(
+        rig(),
+        "a live user session of systemd (MCPD_SYSTEMD_RIG, as root)",
+        name,
+        inside,
+    );
+}
+
+/// The same where the kernel counts memory and tasks: here if it does, else in a machine of its own.
+pub(crate) fn in_machine(name: &str, inside: impl FnOnce(&Session)) {
+    let counts = |names: &str| ["memory", "pids"].iter().all(|one| names.contains(one));
+    let offered = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let program = match counts(&offered) {
+        true => rig(),
+        false => program("MCPD_SYSTEMD_MACHINE", "run-uml"),
+    };
+    let needs = "a user session of systemd with the controllers memory and pids \
+        (MCPD_SYSTEMD_MACHINE, as root)";
+    run_in(program, needs, name, inside);
+}
+
+fn run_in(program: Option<PathBuf>, needs: &str, name: &str, inside: impl FnOnce(&Session)) {
     if std::env::var_os("SYSTEMD_RIG").is_some() {
         let session = Session::new();
         inside(&session);
         session.expect_nothing_left();
         return;
     }
-    let Some(rig) = rig() else {
-        say(&format!(
-            "SKIPPED: {name} needs a live user session of systemd (MCPD_SYSTEMD_RIG, as root)"
-        ));
+    let Some(program) = program else {
+        say(&format!("SKIPPED: {name} needs {needs}"));
         return;
     };
     let own = std::env::current_exe().expect("the test binary");
@@ -36,13 +60,13 @@ fn in_session(name: &str, inside: impl FnOnce(&Session)) {
         .iter()
         .filter_map(|program| Path::new(program).parent()?.to_str())
         .collect();
-    let mut command = Command::new(rig);
+    let mut command = Command::new(program);
     command
         .arg(own)
         .args(["--exact", "--nocapture", name])
         .env("SYSTEMD_RIG_KEEP", folders.join(":"))
         .stdin(Stdio::null());
-    let output = output_in_time(&mut command);
+    let output = output_within(SESSION_LIMIT, &mut command);
     assert!(
         output.status.success(),
         "{}\n{}",
@@ -53,28 +77,34 @@ fn in_session(name: &str, inside: impl FnOnce(&Session)) {
 
 /// What makes sessions here.
 fn rig() -> Option<PathBuf> {
-    let named = std::env::var_os("MCPD_SYSTEMD_RIG").map(PathBuf::from);
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/systemd-rig/run");
-    let rig = named.unwrap_or(beside);
-    (nix::unistd::geteuid().is_root() && rig.exists()).then_some(rig)
+    program("MCPD_SYSTEMD_RIG", "run")
+}
+
+fn program(variable: &str, beside: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared/systemd-rig")
+        .join(beside);
+    let program = named.unwrap_or(beside);
+    (nix::unistd::geteuid().is_root() && program.exists()).then_some(program)
 }
 
 /// What a command said.
-struct Said {
+pub(crate) struct Said {
     code: Option<i32>,
     text: String,
 }
 
 impl Said {
     #[track_caller]
-    fn expect(self, code: i32) -> String {
+    pub(crate) fn expect(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}", self.text);
         self.text
     }
 }
 
 /// A person's session, with mcpd installed and one server configured.
-struct Session {
+pub(crate) struct Session {
     home: PathBuf,
     program: PathBuf,
 }
@@ -94,11 +124,11 @@ impl Session {
         session
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.home.join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("the folder");
         fs::write(path, text).expect("the file");
@@ -113,26 +143,26 @@ impl Session {
         }
     }
 
-    fn mcpd(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn mcpd(&self, arguments: &[&str]) -> Said {
         self.run(Command::new(&self.program).args(arguments))
     }
 
-    fn systemctl(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn systemctl(&self, arguments: &[&str]) -> Said {
         self.run(Command::new("systemctl").arg("--user").args(arguments))
     }
 
     /// A property of a unit.
-    fn property(&self, unit: &str, name: &str) -> String {
+    pub(crate) fn property(&self, unit: &str, name: &str) -> String {
         let said = self.systemctl(&["show", unit, "--value", "-p", name]);
         said.expect(0).trim().to_owned()
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let said = self.mcpd(&["status", "--json"]).expect(0);
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    fn main_pid(&self) -> i32 {
+    pub(crate) fn main_pid(&self) -> i32 {
         self.property("mcpd.service", "MainPID")
             .parse()
             .expect("a number")
@@ -144,7 +174,7 @@ impl Session {
         self.run(Command::new("journalctl").args(arguments)).text
     }
 
-    fn host(&self) -> RawHost {
+    pub(crate) fn host(&self) -> RawHost {
         let mut command = Command::new(&self.program);
         command.args(["connect", "fake"]);
         RawHost::through(command)
@@ -202,6 +232,7 @@ fn the_service_is_installed_used_and_removed() {
                 .expect(0);
             assert_eq!(said.trim(), "5");
             let status = session.status();
+            assert_eq!(status["daemon"]["containment"], "cgroup");
             assert_eq!(status["daemon"]["started_by"], "systemd mcpd.service");
             assert_eq!(status["daemon"]["path_source"], "mcpd.toml");
             wait_until("systemd knows how the servers are", || {

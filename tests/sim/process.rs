@@ -499,9 +499,9 @@ impl Process {
         clock.tell(&self.name, || format!("gets {signal:?}"));
         let (number, is_obeyed) = match signal {
             StopSignal::Term => (15, self.manners.ends_on_term),
-            StopSignal::Kill => (9, !self.manners.is_stuck),
+            StopSignal::Kill | StopSignal::Sweep => (9, !self.manners.is_stuck),
         };
-        let ends = |other: &Other| signal == StopSignal::Kill || !other.ignores_term;
+        let ends = |other: &Other| signal != StopSignal::Term || !other.ignores_term;
         for other in self.others.iter().filter(|other| ends(other)) {
             self.stdout.writers -= u32::from(other.holds_stdout);
         }
@@ -513,7 +513,7 @@ impl Process {
                 core_dumped: false,
             };
             self.does(clock, 0, 5, Deed::Exit(status));
-        } else if self.leader && signal == StopSignal::Kill {
+        } else if self.leader && signal != StopSignal::Term {
             self.does(clock, 1_000, 30_000, Deed::Release);
         }
     }

@@ -17,6 +17,8 @@ use crate::cli::places::Places;
 
 /// For what systemd answers from memory.
 const QUICK: Duration = Duration::from_secs(30);
+/// For what a unit that is starting asks about itself, which has its own time to start.
+const AT_START: Duration = Duration::from_secs(5);
 /// For starts and stops: above the time-outs of the units.
 const PATIENT: Duration = Duration::from_secs(90);
 /// How much an answer may have.
@@ -160,6 +162,14 @@ impl UserManager {
     pub(crate) fn show(&self, unit: &str) -> Result<Properties, ManagerError> {
         let answer = self.ask(&["show", unit], QUICK)?;
         Ok(parse_properties(&answer))
+    }
+
+    /// Whether the control group of a unit is for the unit itself to divide (`Delegate=`,
+    /// systemd.resource-control(5)). Asked, because a unit of a user bears no other sign of it.
+    pub(crate) fn delegates_to(&self, unit: &str) -> bool {
+        let arguments = ["show", unit, "--property=Delegate", "--value"];
+        self.ask(&arguments, AT_START)
+            .is_ok_and(|answer| answer.trim() == "yes")
     }
 
     /// The variables of the manager.

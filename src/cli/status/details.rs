@@ -9,7 +9,7 @@ use super::hosts::render_host;
 use super::table::{render_config_error, render_exit, render_state};
 use crate::cli::escape::escape;
 use crate::cli::output::{Style, Tone};
-use crate::control::{ProcessStatus, ServerStatus, State};
+use crate::control::{LimitsStatus, ProcessStatus, ServerStatus, State};
 
 /// Lines of standard error that are shown.
 const TAIL_LINES: usize = 10;
@@ -158,9 +158,38 @@ fn what_is_run(page: &mut Page, server: &ServerStatus) {
         }),
     );
     if !server.containment.is_empty() {
-        page.fact("containment", escape(&server.containment));
+        let group = server.cgroup.as_deref();
+        let group = group.map(|group| format!(" {}", escape(group)));
+        page.fact(
+            "containment",
+            escape(&server.containment) + &group.unwrap_or_default(),
+        );
     }
+    limits(page, &server.limits);
     page.list("processes", tree(&server.processes));
+}
+
+fn limits(page: &mut Page, limits: &LimitsStatus) {
+    let parts: Vec<String> = [
+        limits
+            .memory
+            .map(|bytes| format!("memory {}", render_size(bytes))),
+        limits.tasks.map(|tasks| format!("{tasks} tasks")),
+        limits
+            .open_files
+            .map(|files| format!("{files} descriptors a process")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !parts.is_empty() {
+        page.fact("limits", parts.join(", "));
+    }
+    if !limits.not_enforced.is_empty() {
+        let names = limits.not_enforced.join(", ");
+        let because = limits.not_enforced_because.as_deref().unwrap_or("-");
+        page.fact("not enforced", escape(&format!("{names}: {because}")));
+    }
 }
 
 /// A word as a shell would take it.
@@ -218,15 +247,18 @@ fn branch(
 
 fn process(process: &ProcessStatus) -> String {
     let memory = process.rss.map(|rss| format!(" {}", render_size(rss)));
+    let waits = process.wchan.as_deref();
+    let waits = waits.map(|place| format!(", waits in {}", escape(place)));
     format!(
-        "{} {} {} (parent {}, group {}, session {}){}",
+        "{} {} {} (parent {}, group {}, session {}){}{}",
         process.pid,
         escape(&process.state),
         escape(&process.name),
         process.ppid,
         process.pgid,
         process.sid,
-        memory.unwrap_or_default()
+        memory.unwrap_or_default(),
+        waits.unwrap_or_default()
     )
 }
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::cli::output::Style;
 use crate::control::{
-    CallsStatus, ConfigStatus, DaemonStatus, Desired, ExecStatus, ExitStatus, ProcessStatus,
-    ProtocolStatus, ResourceStatus, RunResult, SCHEMA, StopStatus,
+    CallsStatus, ConfigStatus, DaemonStatus, Desired, ExecStatus, ExitStatus, LimitsStatus,
+    ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA, StopStatus,
 };
 
 fn server(name: &str, state: State, substate: Substate) -> ServerStatus {
@@ -239,6 +239,7 @@ fn the_details_of_a_server_that_is_being_stopped_are_whole() {
         state: "S".to_owned(),
         name: "node".to_owned(),
         rss: Some(88 << 20),
+        wchan: Some("pipe_read".to_owned()),
     };
     let server = ServerStatus {
         description: Some("Issues and pull requests".to_owned()),
@@ -272,7 +273,15 @@ fn the_details_of_a_server_that_is_being_stopped_are_whole() {
             capabilities: Some(serde_json::json!({"tools": {}, "logging": {}})),
             tools: Some(12),
         },
-        containment: "subreaper".to_owned(),
+        containment: "cgroup".to_owned(),
+        cgroup: Some("/sys/fs/cgroup/mcpd.service/server-github-3".to_owned()),
+        limits: LimitsStatus {
+            memory: Some(2 << 30),
+            tasks: Some(64),
+            open_files: Some(1024),
+            not_enforced: vec!["memory".to_owned()],
+            not_enforced_because: Some("its control group has no controller memory".to_owned()),
+        },
         processes: vec![holder.clone()],
         stop: StopStatus {
             phase: Some(Substate::StopStdin),

@@ -19,6 +19,7 @@ use crate::supervise::{self, SupervisorStatus};
 use crate::time::Moment;
 
 use super::super::clock;
+use super::super::containment::limits_status;
 use super::Worker;
 use super::command::Verdict;
 
@@ -144,6 +145,13 @@ impl Worker {
             log: Some(self.shared.logs.path(&self.instance).display().to_string()),
             log_lost: self.log.lost(),
             stop: stop_status(&supervisor, &times),
+            limits: self
+                .setting
+                .spec
+                .as_ref()
+                .map(|spec| limits_status(&spec.launch.limits))
+                .unwrap_or_default(),
+            cgroup: self.control_group().map(|it| it.display().to_string()),
             ..ServerStatus::default()
         }
     }
@@ -259,7 +267,7 @@ impl Worker {
             code,
             signal,
             core,
-            oom: false,
+            oom: run.result == supervise::RunResult::OomKill,
             at: Some(times.wall(run.ended_at)),
             at_age_ms: Some(times.age_ms(run.ended_at)),
             uptime_ms: millis(run.uptime),
@@ -445,6 +453,7 @@ fn result(result: supervise::RunResult) -> RunResult {
         From::CoreDump => RunResult::CoreDump,
         From::Timeout => RunResult::Timeout,
         From::Protocol => RunResult::Protocol,
+        From::OomKill => RunResult::OomKill,
         From::Resources => RunResult::Resources,
         From::StartLimitHit => RunResult::StartLimitHit,
         From::InternalError => RunResult::InternalError,

@@ -4,6 +4,7 @@
 //! never blocked by us. What they see comes back as events with their generation.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub(crate) enum ChildEvent {
     Lines(Box<Lines>),
     StdoutEnded,
     StdinWritable,
+    OomKilled,
     Exited(ExitStatus),
     Members(io::Result<Vec<u32>>),
     StopCommandEnded,
@@ -160,6 +162,9 @@ impl Worker {
                 self.tell(supervise::Event::StdoutClosed { generation }, now);
             }
             ChildEvent::StdinWritable => self.stdin_writable(now),
+            ChildEvent::OomKilled => {
+                self.tell(supervise::Event::OomKilled { generation }, now);
+            }
             ChildEvent::Exited(status) => {
                 self.tell(supervise::Event::Exited { generation, status }, now);
             }
@@ -192,12 +197,18 @@ impl Worker {
             ))
         });
         let Some(run) = &mut self.run else { return };
+        // Not to be kept by this: its last handle ends what nobody looks after any more.
+        let group = Arc::downgrade(&child.group);
         run.group = Some(child.group);
         run.tasks.push(abortable(async move {
             executed(ChildEvent::Executed(child.executed.await)).await;
         }));
         run.tasks.push(abortable(async move {
-            exited(ChildEvent::Exited(child.exited.await)).await;
+            let status = child.exited.await;
+            if group.upgrade().is_some_and(|group| group.was_oom_killed()) {
+                exited(ChildEvent::OomKilled).await;
+            }
+            exited(ChildEvent::Exited(status)).await;
         }));
         let broken = match pipes {
             Ok((stdin, stdout, stderr)) => {
@@ -344,13 +355,26 @@ impl Worker {
     }
 
     pub(super) fn signal(&self, signal: StopSignal) {
-        let Some(group) = self.run.as_ref().and_then(|run| run.group.as_ref()) else {
+        let Some(group) = self.run.as_ref().and_then(|run| run.group.clone()) else {
             return;
         };
-        if let Err(error) = group.signal(signal) {
-            self.log
-                .event(&self.instance, &format!("cannot signal: {error}"));
+        let (log, instance) = (self.log.clone(), self.instance.clone());
+        let send = move || {
+            if let Err(error) = group.signal(signal) {
+                log.event(&instance, &format!("cannot signal: {error}"));
+            }
+        };
+        match signal {
+            StopSignal::Term | StopSignal::Kill => send(),
+            // Many looks at all of `/proc`, away from this thread; it has only to come before the
+            // next look at who is left, not before anything else.
+            StopSignal::Sweep => drop(tokio::task::spawn_blocking(send)),
         }
+    }
+
+    /// The folder of the control group in which the run is.
+    pub(super) fn control_group(&self) -> Option<&Path> {
+        self.run.as_ref()?.group.as_ref()?.control_group()
     }
 
     /// Looks who is left, away from this thread: it reads all of `/proc`.
@@ -380,7 +404,7 @@ impl Worker {
             Err(error) => {
                 // Nothing is proved: as long as the step lasts it is tried again.
                 self.log
-                    .event(&self.instance, &format!("cannot read /proc: {error}"));
+                    .event(&self.instance, &format!("cannot tell who is left: {error}"));
                 Vec::new()
             }
         };

@@ -3,6 +3,7 @@
 //! Each test runs in a process of its own (see [`rig`]) and ends with the same check: nobody
 //! carries the tag, no child is left, dead or alive, and as many descriptors are open as before.
 
+mod contained;
 mod rig;
 
 use std::time::Duration;

@@ -146,6 +146,13 @@ impl Supervisor {
         }
     }
 
+    /// What ended by this is known with the leader's exit.
+    pub(super) fn oom_killed(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.oom_killed = true;
+        }
+    }
+
     pub(super) fn exited(&mut self, status: ExitStatus, now: Moment) {
         let Some(run) = self.run.as_mut().filter(|run| run.exit.is_none()) else {
             return;
@@ -384,7 +391,7 @@ impl Supervisor {
             *look_at = now + UNKILLABLE_LOOK;
         }
         if spawned {
-            self.actions.push_back(Action::Signal(StopSignal::Kill));
+            self.actions.push_back(Action::Signal(StopSignal::Sweep));
         }
         if gone {
             self.actions.push_back(Action::Verify);

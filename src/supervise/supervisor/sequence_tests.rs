@@ -386,14 +386,16 @@ impl Model {
     fn signal(&mut self, signal: StopSignal) {
         let (number, obeyed) = match signal {
             StopSignal::Term => (15, self.manners.ends_on_term()),
-            StopSignal::Kill => (9, self.manners.ends_on_kill()),
+            StopSignal::Kill | StopSignal::Sweep => (9, self.manners.ends_on_kill()),
         };
         if obeyed {
             self.end_leader(ExitStatus::Signal {
                 number,
                 core_dumped: false,
             });
-            if let (StopSignal::Kill, Some(process)) = (signal, &mut self.process) {
+            if signal != StopSignal::Term
+                && let Some(process) = &mut self.process
+            {
                 process.others = 0;
             }
         }

@@ -269,7 +269,7 @@ fn nothing_starts_before_an_unkillable_one_is_gone() {
     assert!(
         play.deeds()
             .iter()
-            .all(|it| *it == Action::Signal(StopSignal::Kill))
+            .all(|it| *it == Action::Signal(StopSignal::Sweep))
     );
     play.tell(Event::Exited {
         generation: ONE,
@@ -288,6 +288,35 @@ fn nothing_starts_before_an_unkillable_one_is_gone() {
     play.tell(Event::Emptied { generation: ONE });
     play.check(Substate::Spawn);
     assert_eq!(play.deeds(), [Action::Reap, Action::ClosePipes, spawn(TWO)]);
+}
+
+#[test]
+fn an_end_for_want_of_memory_is_told_as_such() {
+    let check = |oom: bool, status, expected| {
+        let mut play = Play::ready(Policy::default());
+        if oom {
+            play.tell(Event::OomKilled { generation: ONE });
+        }
+        play.pass(seconds(3)).down(ONE, status);
+        let run = play.last();
+        assert_eq!((run.result, run.message.as_str()), expected);
+    };
+    let oom = "killed by the kernel after 3.0 s: out of memory";
+    check(true, KILLED, (RunResult::OomKill, oom));
+    let killed = "ended by signal 9 (SIGKILL) after 3.0 s";
+    check(false, KILLED, (RunResult::Signal, killed));
+    // It was another of its processes, and this one ended for a reason of its own.
+    let crashed = "exited with code 1 after 3.0 s";
+    check(true, CRASH, (RunResult::ExitCode, crashed));
+}
+
+/// A kill of ours stays ours, whatever the kernel did before.
+#[test]
+fn a_kill_that_was_ordered_is_no_end_for_want_of_memory() {
+    let mut play = Play::ready(Policy::default());
+    play.tell(Event::OomKilled { generation: ONE });
+    play.stop(Mode::Kill).down(ONE, KILLED);
+    assert_eq!(play.last().result, RunResult::Success);
 }
 
 #[test]
@@ -455,7 +484,12 @@ fn whoever_is_found_after_the_kill_is_killed_too() {
     for pid in 8..16 {
         let pids = vec![pid];
         play.tell(Event::Holders { generation, pids });
-        assert_eq!(play.deeds(), [Action::Signal(StopSignal::Kill)]);
+        // Two rounds are for those who were slow to die; then somebody forks.
+        let signal = match pid {
+            8 | 9 => StopSignal::Kill,
+            _ => StopSignal::Sweep,
+        };
+        assert_eq!(play.deeds(), [Action::Signal(signal)]);
         play.pass(Duration::from_millis(170))
             .check(Substate::Verify);
         assert!(play.deeds().contains(&Action::Verify));
