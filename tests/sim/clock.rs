@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mcpd::ids::Generation;
 use mcpd::supervise::ExitStatus;
+use mcpd::supervise::turns::TurnId;
 use mcpd::time::Moment;
 
 use crate::process::Deed;
@@ -43,6 +44,10 @@ pub(crate) enum Tick {
     HostRead(usize),
     /// A person does something.
     Operator,
+    /// A worker knows what it has to say to ask for its turn to start.
+    AskTurn(usize, TurnId),
+    /// Somebody has said something about starts, or it is time to look at their order.
+    Turns,
     /// A further step of a save.
     Save(Save),
     /// It may be time to look at the files.

@@ -102,7 +102,25 @@ struct Mark {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     in_array: bool,
-    is_of_fault: bool,
+    /// The code of the error, and whether it has data; absent for a result.
+    code: Option<(i64, bool)>,
+    is_welcome: bool,
+}
+
+impl Place {
+    /// Whether an answer without a mark is one that a request of this method gets.
+    fn fits(self, method: &str) -> bool {
+        match (self.code, self.is_welcome) {
+            // What is said of a line that is no message.
+            (Some((-32700 | -31004, false)), _) => method.is_empty(),
+            (Some(_), _) => true,
+            (None, true) => method == "initialize",
+            (None, false) => matches!(
+                method,
+                "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+            ),
+        }
+    }
 }
 
 /// One host's account.
@@ -258,11 +276,13 @@ impl Ledger {
             (None, Some(_)) => Mark::default(),
             _ => panic!("{} gets neither or both: {shown}", self.name),
         };
-        // What is said of a line that is no message.
-        let code = envelope.error.as_ref().map(|error| error.code);
         let place = Place {
             in_array,
-            is_of_fault: matches!(code, Some(-32700 | -31004)),
+            code: envelope
+                .error
+                .as_ref()
+                .map(|error| (error.code, error.data.is_some())),
+            is_welcome: mark.version.is_some(),
         };
         if let Some(error) = envelope.error {
             let is_server_gone = matches!(error.code, -31006 | -31005) && is_ending;
@@ -354,6 +374,9 @@ impl Ledger {
         if let Some(tag) = mark.tag {
             self.correct(|asked| asked.tag == tag);
         }
+        if place.is_welcome {
+            self.correct(|asked| asked.method == "initialize" && Some(&*asked.id.raw) == id);
+        }
         let is_meant = |owed: &&mut Owed| {
             Some(&*owed.asked.id.raw) == id && owed.is_in_batch == place.in_array
         };
@@ -364,10 +387,8 @@ impl Ledger {
             .filter(|(_, owed)| is_meant(owed));
         let at = match mark.tag.filter(|tag| *tag > 0) {
             Some(tag) => found.find(|(_, owed)| owed.asked.tag == tag),
-            None => found.min_by_key(|(at, owed)| {
-                let is_fault = owed.asked.method.is_empty();
-                (is_fault != place.is_of_fault, owed.is_optional, *at)
-            }),
+            None => found
+                .min_by_key(|(at, owed)| (!place.fits(owed.asked.method), owed.is_optional, *at)),
         }
         .map(|(at, _)| at)
         .unwrap_or_else(|| panic!("{} is not owed {shown}", self.name));

@@ -28,6 +28,7 @@ mod run;
 mod scene;
 mod sim;
 mod speech;
+mod starts;
 mod temper;
 mod worker;
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mcpd::config::spec::{Policy, ServerSpec};
+use mcpd::config::spec::{Policy, ServerSpec, Start};
 use mcpd::ids::HostKey;
 use mcpd::session::{MuxConfig, Service, ToolRules, Unavailable};
 use mcpd::supervise::{Cause, Event, Mode};
@@ -34,10 +34,19 @@ pub(crate) enum Applied {
     Restart,
 }
 
+/// The order that an enabled server begins with.
+const fn want(start: Start, cause: Cause) -> Event {
+    match start {
+        Start::Boot => Event::Start { cause },
+        Start::Demand => Event::Offer { cause },
+    }
+}
+
 /// The part of a policy that concerns the multiplexer.
 pub(crate) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
     MuxConfig {
         start_timeout: policy.start_timeout,
+        idle_stop: policy.idle_stop,
         request_timeout: policy.request_timeout,
         max_calls: policy.max_calls.map(|calls| calls as usize),
         tools: ToolRules {
@@ -52,7 +61,7 @@ impl Worker {
     /// Starts what is to run from the beginning.
     pub(crate) fn begin(&mut self, now: Moment) {
         let event = match &self.setting.spec {
-            Some(spec) if spec.enabled => Event::Start { cause: Cause::Boot },
+            Some(spec) if spec.enabled => want(spec.policy.start, Cause::Boot),
             Some(_) => Event::Stop {
                 cause: Cause::Disabled,
                 mode: Mode::Polite,
@@ -113,6 +122,7 @@ impl Worker {
     /// Takes on a configuration: the specification is complete and valid, or there is none.
     fn configure(&mut self, setting: Setting, applied: Applied, now: Moment) {
         let was_enabled = self.setting.may_run();
+        let before = self.setting.policy().start;
         self.setting = setting;
         let Some(spec) = self.setting.spec.clone() else {
             self.tell(Event::Remove, now);
@@ -126,16 +136,28 @@ impl Worker {
         if applied == Applied::Noted {
             return;
         }
-        self.apply(&spec, applied, was_enabled, now);
+        // What rested until somebody needs it is to run with the daemon now.
+        let starts_now = spec.policy.start == Start::Boot
+            && before == Start::Demand
+            && self.supervisor.rests_on_demand();
+        let was_up = (was_enabled, starts_now);
+        self.apply(&spec, applied, was_up, now);
     }
 
-    fn apply(&mut self, spec: &Arc<ServerSpec>, applied: Applied, was_enabled: bool, now: Moment) {
+    fn apply(
+        &mut self,
+        spec: &Arc<ServerSpec>,
+        applied: Applied,
+        (was_enabled, starts_now): (bool, bool),
+        now: Moment,
+    ) {
         let policy = Box::new(spec.policy.clone());
         self.mux.configure(mux_config(&self.name, &policy), now);
         let restart = applied == Applied::Restart && was_enabled && spec.enabled;
         self.tell(Event::Reconfigured { restart, policy }, now);
         match (was_enabled, spec.enabled) {
-            (false, true) => self.tell(Event::Start { cause: Cause::Edit }, now),
+            (false, true) => self.tell(want(spec.policy.start, Cause::Edit), now),
+            (true, true) if starts_now => self.tell(want(Start::Boot, Cause::Edit), now),
             (true, false) => {
                 let (cause, mode) = (Cause::Disabled, Mode::Polite);
                 self.tell(Event::Stop { cause, mode }, now);

@@ -193,6 +193,8 @@ pub(crate) fn draw_file(random: &mut Random) -> String {
     );
     maybe(30, &["max_calls = 1", "max_calls = 3"]);
     maybe(15, &["restart = \"on-failure\"", "restart = \"no\""]);
+    maybe(15, &["start = \"demand\""]);
+    maybe(15, &["idle_stop = \"1s\"", "idle_stop = \"20s\""]);
     maybe(30, &["stable_after = \"1s\""]);
     maybe(20, &["start_limit = 2", "start_limit = 5"]);
     maybe(15, &["tools.deny = [\"t1\"]", "tools.deny = [\"t2\"]"]);

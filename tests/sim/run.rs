@@ -55,11 +55,6 @@ impl Worker {
             self.processes[0].name()
         );
         assert!(self.setting.may_run(), "{} may not run", self.name);
-        assert!(
-            scene.terminated.is_none() || !self.ending,
-            "{} starts at the end",
-            self.name
-        );
         let manners = match self.is_calm || scene.is_healed {
             true => Manners::good(),
             false => Manners::draw(&scene.temper, &mut scene.clock.random),
@@ -196,6 +191,7 @@ impl Worker {
             }
             ChildEvent::Executed(Ok(())) => self.begin_session(generation, scene),
             ChildEvent::Lines(lines) => {
+                self.heard(scene);
                 for line in lines {
                     self.note_child_line(&line, scene);
                     self.mux.handle_child_line(generation, line, now);

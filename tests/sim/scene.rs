@@ -1,6 +1,6 @@
 //! What all workers share: the clock, the hosts, the pool, and who asked for what.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use mcpd::ids::{Generation, HostKey};
@@ -12,6 +12,7 @@ use crate::clock::{Clock, Trace};
 use crate::host::{Host, Presence};
 use crate::ledger::{Asked, Meaning};
 use crate::random::Random;
+use crate::starts::TurnEvent;
 use crate::temper::Temper;
 
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub(crate) struct Scene {
     pub(crate) is_healed: bool,
     /// The daemon was told to end.
     pub(crate) terminated: Option<Moment>,
+    /// Words about starts that were not heard yet.
+    pub(crate) said: VecDeque<TurnEvent>,
+    pub(crate) last_turn: u64,
     /// Hosts that were let go and that the registry has not heard of.
     pub(crate) let_go: Vec<HostKey>,
 }
@@ -51,6 +55,8 @@ impl Scene {
             written: BTreeSet::new(),
             is_healed: false,
             terminated: None,
+            said: VecDeque::new(),
+            last_turn: 0,
             let_go: Vec::new(),
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use mcpd::ids::HostKey;
 use mcpd::protocol::LineReader;
 use mcpd::supervise::State;
+use mcpd::supervise::turns::{TurnId, Turns};
 use mcpd::time::Moment;
 
 use crate::clock::{Tick, Trace};
@@ -40,6 +41,9 @@ pub(crate) struct Sim {
     pub(crate) scene: Scene,
     pub(crate) workers: Vec<Worker>,
     pub(crate) registry: Registry,
+    pub(crate) turns: Turns,
+    /// Workers whose turn has not come.
+    pub(crate) waiting_starts: BTreeMap<TurnId, usize>,
     pub(crate) has_calm: bool,
     pub(crate) is_quiet: bool,
     pub(crate) last_save: Moment,
@@ -53,6 +57,8 @@ impl Sim {
             scene,
             workers: Vec::new(),
             registry,
+            turns: Turns::default(),
+            waiting_starts: BTreeMap::new(),
             has_calm: false,
             is_quiet: false,
             last_save: Moment::ZERO,
@@ -200,6 +206,8 @@ impl Sim {
                 let (key, worker) = (scene.hosts[place].key, scene.hosts[place].worker);
                 self.workers[worker].read_host(key, scene);
             }
+            Tick::AskTurn(worker, id) => self.workers[worker].turn_asked(id, scene),
+            Tick::Turns => self.order_starts(),
             Tick::Operator => self.operate(),
             Tick::Save(save) => self.go_on_saving(save),
             Tick::Lookout => self.lookout(),

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpd::config::spec::ServerSpec;
+use mcpd::config::spec::{LaunchSpec, ServerSpec};
 use mcpd::ids::{Generation, HostKey};
 use mcpd::protocol::{Line, LineReader};
 use mcpd::session::{Hold, HoldCause, Mux, MuxAction, Service, Unavailable};
 use mcpd::supervise::state::CancelReason;
+use mcpd::supervise::turns::TurnId;
 use mcpd::supervise::{
     Action, Event, ExitStatus, ServiceHint, SpawnFailure, State, Substate, Supervisor,
 };
@@ -25,6 +26,7 @@ use crate::orders::Command;
 use crate::pipe::Port;
 use crate::process::Process;
 use crate::scene::Scene;
+use crate::starts::Turn;
 
 /// Events that are handed over before the cores are asked what to do, as in the daemon.
 const BURST: usize = 32;
@@ -86,6 +88,8 @@ pub(crate) enum Inbound {
     HostGone(HostKey),
     HostWritable(HostKey),
     Child(Generation, ChildEvent),
+    /// The turn to start has come.
+    TurnCame(TurnId),
 }
 
 /// What happened to the child of one generation.
@@ -137,6 +141,9 @@ pub(crate) struct Worker {
     pub(crate) supervisor: Supervisor,
     pub(crate) setting: Setting,
     pub(crate) run: Option<Run>,
+    pub(crate) turn: Option<Turn>,
+    /// By what a start has succeeded last.
+    pub(crate) proven: Option<LaunchSpec>,
     pub(crate) hosts: BTreeMap<HostKey, HostPort>,
     pub(crate) inbox: VecDeque<Inbound>,
     pub(crate) ending: bool,
@@ -169,6 +176,8 @@ impl Worker {
             supervisor: Supervisor::new(policy, scene.clock.random.next()),
             setting,
             run: None,
+            turn: None,
+            proven: None,
             hosts: BTreeMap::new(),
             inbox: VecDeque::new(),
             ending: false,
@@ -279,6 +288,11 @@ impl Worker {
                     self.flush_host(host, scene);
                 }
             }
+            Inbound::TurnCame(id) => {
+                if self.turn.as_ref().is_some_and(|turn| turn.id == id) {
+                    self.tell(Event::TurnCame, now);
+                }
+            }
             Inbound::Child(generation, event) => self.handle_child(generation, event, scene),
         }
     }
@@ -307,6 +321,9 @@ impl Worker {
             scene.clock.tell(&self.name, || format!("{action:?}"));
         }
         match action {
+            Action::AskTurn { is_awaited } => self.ask_turn(is_awaited, scene),
+            Action::HurryTurn => self.hurry_turn(scene),
+            Action::EndTurn => self.end_turn(scene),
             Action::Spawn { generation } => self.spawn(generation, scene),
             Action::CancelSpawn => self.cancel_spawn(scene),
             Action::Drain => self.begin_drain(now),
@@ -358,6 +375,7 @@ impl Worker {
             MuxAction::EvictHost(host) => scene.clock.after(Duration::ZERO, Tick::Evict(host)),
             MuxAction::ChildReady => self.flush_child(scene),
             MuxAction::Opened(_) => {
+                self.proven = self.setting.spec.as_ref().map(|spec| spec.launch.clone());
                 let generation = self.supervisor.generation();
                 self.tell(Event::Opened { generation }, now);
             }
@@ -370,6 +388,7 @@ impl Worker {
                 let generation = self.supervisor.generation();
                 self.tell(Event::Drained { generation }, now);
             }
+            MuxAction::Idle => self.tell(Event::Idle, now),
             MuxAction::Demand => self.tell(Event::Demand, now),
             MuxAction::Log(_, text) => scene.clock.tell(&self.name, || format!("log: {text}")),
         }
@@ -434,7 +453,7 @@ impl Worker {
         let waits = matches!(state, State::Starting | State::Stopping | State::Backoff);
         if waits {
             assert!(
-                self.supervisor.poll_timeout().is_some(),
+                self.turn.is_some() || self.supervisor.poll_timeout().is_some(),
                 "{} is {} without a deadline",
                 self.name,
                 state.as_str()
