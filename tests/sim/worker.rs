@@ -272,7 +272,10 @@ impl Worker {
             scene.host(*key).ledger.unsettle();
         }
         match event {
-            Inbound::Command(command) => self.handle_command(command, scene),
+            Inbound::Command(command) => {
+                self.settle(scene);
+                self.handle_command(command, scene);
+            }
             Inbound::Arrived(host) => self.arrived(host),
             Inbound::HostLines(host, lines) => {
                 for line in lines {

@@ -177,7 +177,12 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         let now = clock::now();
         match event {
-            Event::Command(command) => self.handle_command(command, now),
+            Event::Command(command) => {
+                // What was decided under the configuration so far is done by it: a spawn that was
+                // decided a moment ago needs the file that an edit may take away.
+                self.settle();
+                self.handle_command(command, now);
+            }
             Event::Arrived(arrival) => self.handle_arrival(*arrival),
             Event::HostLines(host, lines) => {
                 self.last_activity = Some(now);
