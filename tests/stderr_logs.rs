@@ -161,14 +161,27 @@ fn payloads_are_not_logged() {
 /// A server's log is rotated while it runs and never larger than its cap in all its files.
 #[test]
 fn a_log_is_capped() {
+    const FILE: u64 = 16 << 20;
     let home = Home::new();
     home.fake("fake", &[]);
+    for folder in ["state/mcpd", "state/mcpd/logs"] {
+        fs::create_dir_all(home.path(folder)).expect("the folder");
+        make_private(&home.path(folder));
+    }
+    // As full as they get; what is in them does not matter.
+    for (name, size) in [
+        ("fake.log", FILE - 1_000),
+        ("fake.log.1", FILE),
+        ("fake.log.2", FILE),
+        ("fake.log.3", FILE),
+    ] {
+        let file = fs::File::create(home.path(&format!("state/mcpd/logs/{name}")));
+        file.expect("the file").set_len(size).expect("the size");
+    }
     let daemon = home.start();
     let mut host = daemon.socket_host("fake");
     host.initialize();
-    for _ in 0..5 {
-        host.call("stderr", json!({"bytes": 20_000_000}));
-    }
+    host.call("stderr", json!({"bytes": 1_000_000}));
     host.call("stderr", json!({"kind": "text", "text": "the end"}));
     wait_until("the log has it", || {
         daemon
@@ -177,11 +190,40 @@ fn a_log_is_capped() {
             .contains("the end")
             .then_some(())
     });
+    let sizes: Vec<u64> = log_files(&daemon)
+        .iter()
+        .map(|file| fs::metadata(file).map_or(0, |data| data.len()))
+        .collect();
+    assert!(
+        sizes.len() == 4 && sizes.iter().sum::<u64>() <= 4 * FILE,
+        "{sizes:?}"
+    );
+    let newest = fs::metadata(daemon.path("state/mcpd/logs/fake.log")).expect("the log");
+    assert!(newest.len() < FILE / 2, "a new one was begun");
+}
+
+/// Fault 14: what a child writes to stderr without end is logged at a bounded rate, and the log says what is
+/// missing; its last words are kept.
+#[test]
+fn endless_stderr_is_rate_limited() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    host.call("stderr", json!({"bytes": 20_000_000}));
+    host.call("stderr", json!({"kind": "text", "text": "the last words"}));
+    daemon.wait_for("fake", "the tail", |server| {
+        server["stderr_tail"].to_string().contains("the last words")
+    });
+    daemon.mcpd(&["stop", "fake"]).expect_code(0);
+    let logs = daemon.mcpd(&["logs", "fake", "--grep", "left out"]).stdout;
+    assert!(logs.contains("lines of stderr"), "{logs}");
     let logged: u64 = log_files(&daemon)
         .iter()
         .map(|file| fs::metadata(file).map_or(0, |data| data.len()))
         .sum();
-    assert!(logged <= 65 << 20, "{logged} bytes");
+    assert!(logged < 15_000_000, "{logged} bytes");
 }
 
 /// A log that cannot be written blocks no child.
