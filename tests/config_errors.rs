@@ -285,11 +285,8 @@ fn an_unreadable_file_says_so() {
 fn a_key_of_a_later_version_is_refused_by_name() {
     let home = Home::new();
     for (number, line) in [
-        "start = \"demand\"",
-        "idle_stop = \"5m\"",
         "sharing = \"per-host\"",
         "interactive = true",
-        "protocol = \"modern\"",
         "watchdog = \"2m\"",
         "allow_mcpd = true",
     ]
@@ -303,17 +300,9 @@ fn a_key_of_a_later_version_is_refused_by_name() {
     }
     let outcome = home.mcpd(&["check"]).expect_code(78);
     let said = outcome.stdout + &outcome.stderr;
-    for (number, key) in [
-        "start",
-        "idle_stop",
-        "sharing",
-        "interactive",
-        "protocol",
-        "watchdog",
-        "allow_mcpd",
-    ]
-    .iter()
-    .enumerate()
+    for (number, key) in ["sharing", "interactive", "watchdog", "allow_mcpd"]
+        .iter()
+        .enumerate()
     {
         assert!(
             said.contains(&format!("s{number}.toml:")) && said.contains(key),
@@ -339,7 +328,7 @@ fn a_bad_mcpd_toml_is_refused() {
 #[test]
 fn defaults_hold_for_every_server() {
     let home = Home::new();
-    home.settings("[defaults]\nstart_limit = 1\n");
+    home.settings("[defaults]\nstart_limit = 1\nprotocol = \"legacy\"\n");
     home.fake_with("one", &["--exit", "1"], "");
     home.fake_with("two", &["--exit", "1"], "start_limit = 2\n");
     let daemon = home.start();

@@ -590,7 +590,7 @@ fn a_secret_that_was_changed_is_still_replaced() {
     home.set_env("MCPD_LOG", "trace");
     let keys = |value: &str, script: &str| {
         format!(
-            "command = \"/bin/sh\"\nargs = [\"-c\", {}]\n[env]\nAPI_KEY = {}\n",
+            "command = \"/bin/sh\"\nargs = [\"-c\", {}]\nprotocol = \"legacy\"\n[env]\nAPI_KEY = {}\n",
             quoted(script),
             quoted(value)
         )

@@ -150,7 +150,7 @@ fn ping_is_answered_before_initialize() {
 #[test]
 fn a_request_before_initialize_is_refused() {
     let home = Home::new();
-    home.fake("fake", &["--strict-opening"]);
+    home.fake_with("fake", &["--strict-opening"], "protocol = \"legacy\"\n");
     let daemon = home.start();
     let mut host = daemon.socket_host("fake");
     let answer = host.ask("tools/list", json!({}));

@@ -602,8 +602,16 @@ fn an_adopted_orphan_is_reaped() {
 #[test]
 fn the_restart_policy_decides_what_comes_back() {
     let home = Home::new();
-    home.fake_with("no", &["--exit", "3"], "restart = \"no\"\n");
-    home.fake_with("clean", &["--exit", "0"], "restart = \"on-failure\"\n");
+    home.fake_with(
+        "no",
+        &["--exit", "3"],
+        "restart = \"no\"\nprotocol = \"legacy\"\n",
+    );
+    home.fake_with(
+        "clean",
+        &["--exit", "0"],
+        "restart = \"on-failure\"\nprotocol = \"legacy\"\n",
+    );
     home.fake_with("always", &["--exit", "0"], "restart = \"always\"\n");
     let daemon = home.start();
     wait_until("always comes back", || {

@@ -99,6 +99,7 @@ fn the_reference_is_complete() {
         "stable_after",
         "start_limit",
         "message_limit",
+        "protocol",
         "memory_limit",
         "memory",
         "tasks",

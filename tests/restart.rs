@@ -157,7 +157,7 @@ fn the_start_limit_ends_in_failed() {
     home.fake_with(
         "fake",
         &["--stderr", "no licence key", "--exit", "1"],
-        "start_limit = 3\n",
+        "start_limit = 3\nprotocol = \"legacy\"\n",
     );
     let daemon = home.start();
     let status = daemon.wait_for_state("fake", "failed");

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::spec::{
-    LaunchSpec, Policy, ResourceLimits, Restart, ServerName, ServerSpec, Start, ToolRules,
+    LaunchSpec, Policy, Protocol, ResourceLimits, Restart, ServerName, ServerSpec, Start, ToolRules,
 };
 use super::units::{render_duration, render_size};
 
@@ -122,6 +122,11 @@ fn live_value(spec: &ServerSpec, key: &str) -> Option<String> {
             Restart::OnFailure => "on-failure".to_owned(),
             Restart::No => "no".to_owned(),
         },
+        "protocol" => match policy.protocol {
+            Protocol::Auto => "auto".to_owned(),
+            Protocol::Legacy => "legacy".to_owned(),
+            Protocol::Modern => "modern".to_owned(),
+        },
         "start_timeout" => render_duration(policy.start_timeout),
         "drain_timeout" => render_duration(policy.drain_timeout),
         "reload_drain_timeout" => render_duration(policy.reload_drain_timeout),
@@ -182,7 +187,7 @@ fn policy_keys(old: &Policy, new: &Policy) -> Vec<String> {
         stop_timeout => "stop_timeout", stop_command => "stop_command",
         request_timeout => "request_timeout", max_calls => "max_calls",
         stable_after => "stable_after", start_limit => "start_limit",
-        message_limit_bytes => "message_limit",
+        message_limit_bytes => "message_limit", protocol => "protocol",
     }, but tools);
     keys.extend(differing!(&old.tools, &new.tools, ToolRules {
         allow => "tools.allow", deny => "tools.deny",
@@ -304,6 +309,7 @@ mod tests {
             ("stable_after = \"1s\"", "stable_after"),
             ("start_limit = 1", "start_limit"),
             ("message_limit = \"1MiB\"", "message_limit"),
+            ("protocol = \"legacy\"", "protocol"),
             ("tools.allow = [\"a\"]", "tools.allow"),
             ("tools.deny = [\"a\"]", "tools.deny"),
         ] {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::expand::Template;
 use super::spec::{
-    EnvValue, LaunchSpec, Policy, ResourceLimits, Restart, ServerName, ServerSpec, Start, ToolRules,
+    EnvValue, LaunchSpec, Policy, Protocol, ResourceLimits, Restart, ServerName, ServerSpec, Start,
+    ToolRules,
 };
 
 /// The keys of a file or of `[defaults]` that are there.
@@ -42,6 +43,7 @@ pub struct Draft {
     pub(super) stable_after: Option<Duration>,
     pub(super) start_limit: Option<u32>,
     pub(super) message_limit_bytes: Option<usize>,
+    pub(super) protocol: Option<Protocol>,
     pub(super) tools_allow: Option<Vec<String>>,
     pub(super) tools_deny: Option<Vec<String>>,
 }
@@ -79,6 +81,7 @@ impl Draft {
             stable_after,
             start_limit,
             message_limit_bytes,
+            protocol,
             tools_allow,
             tools_deny,
         );
@@ -136,6 +139,7 @@ impl Draft {
                     allow: self.tools_allow,
                     deny: self.tools_deny.unwrap_or_default(),
                 },
+                protocol: self.protocol.unwrap_or(usual.protocol),
             },
             contents: BTreeMap::new(),
         })

@@ -15,12 +15,12 @@ use super::draft::Draft;
 use super::environment::is_private_name;
 use super::expand::{Template, expand_home};
 use super::parse::{DaemonFile, Surroundings};
-use super::spec::{CommandValue, EnvValue, Restart, Start};
+use super::spec::{CommandValue, EnvValue, Protocol, Restart, Start};
 use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 26] = [
+pub(super) const SERVER_KEYS: [&str; 27] = [
     "command",
     "args",
     "cwd",
@@ -46,17 +46,12 @@ pub(super) const SERVER_KEYS: [&str; 26] = [
     "start_limit",
     "message_limit",
     "limits",
+    "protocol",
     "tools",
 ];
 
 /// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 5] = [
-    "sharing",
-    "interactive",
-    "protocol",
-    "watchdog",
-    "allow_mcpd",
-];
+const LATER_KEYS: [&str; 4] = ["sharing", "interactive", "watchdog", "allow_mcpd"];
 
 const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
 const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
@@ -68,6 +63,11 @@ const RESTART_NAMES: [(&str, Restart); 3] = [
     ("no", Restart::No),
 ];
 const START_NAMES: [(&str, Start); 2] = [("boot", Start::Boot), ("demand", Start::Demand)];
+const PROTOCOL_NAMES: [(&str, Protocol); 3] = [
+    ("auto", Protocol::Auto),
+    ("legacy", Protocol::Legacy),
+    ("modern", Protocol::Modern),
+];
 
 /// `CREDENTIAL_NAME_MAX` of systemd, which is that of a file's name.
 const CREDENTIAL_NAME_LIMIT_BYTES: usize = 255;
@@ -206,6 +206,7 @@ impl KeyReader<'_> {
                 draft.message_limit_bytes = size.and_then(|bytes| usize::try_from(bytes).ok());
             }
             "limits" => self.limits(draft, key, value),
+            "protocol" => draft.protocol = self.one_of(key, value, &PROTOCOL_NAMES),
             "tools" => self.tools(draft, key, value),
             name if LATER_KEYS.contains(&name) => {
                 self.not_available(key, span, &format!("`{key}`"));

@@ -216,7 +216,7 @@ mod tests {
     use crate::config::diagnostics::Severity;
     use crate::config::expand::Template;
     use crate::config::spec::{
-        CommandValue, EnvValue, Policy, ResourceLimits, Restart, Start, ToolRules,
+        CommandValue, EnvValue, Policy, Protocol, ResourceLimits, Restart, Start, ToolRules,
     };
     use proptest::prelude::*;
     use std::path::PathBuf;
@@ -300,6 +300,7 @@ mod tests {
             "stable_after = \"100ms\"\n",
             "start_limit = 3\n",
             "message_limit = \"1MiB\"\n",
+            "protocol = \"modern\"\n",
             "[env]\n",
             "PRECISION = \"8\"\n",
             "KEY = { file = \"~/.secrets/key\" }\n",
@@ -370,6 +371,7 @@ mod tests {
                     allow: Some(vec!["read_*".to_owned()]),
                     deny: vec!["*_all".to_owned()],
                 },
+                protocol: Protocol::Modern,
             }
         );
     }
@@ -472,7 +474,7 @@ mod tests {
             "restart = \"no\"\n",
             "memory = 1\n",
             "[defaults]\n",
-            "protocol = \"auto\"\n",
+            "sharing = \"shared\"\n",
             "stop_timout = \"1s\"\n",
             "[defaults.env]\n",
             "A = 1\n",
@@ -496,10 +498,10 @@ mod tests {
         4 | memory = 1
           | ^^^^^^
           = did you mean `memory_limit`?
-        /c/mcpd.toml:6:1: error: `defaults.protocol` is not available in this version of mcpd
+        /c/mcpd.toml:6:1: error: `defaults.sharing` is not available in this version of mcpd
           |
-        6 | protocol = "auto"
-          | ^^^^^^^^
+        6 | sharing = "shared"
+          | ^^^^^^^
         /c/mcpd.toml:7:1: error: unknown key `defaults.stop_timout`
           |
         7 | stop_timout = "1s"
@@ -817,6 +819,18 @@ mod tests {
     }
 
     #[test]
+    fn protocol_is_one_of_three() {
+        let text = concat!("command = \"x\"\n", "protocol = \"modem\"\n",);
+        insta::assert_snapshot!(errors(text), @r##"
+        /c/servers.d/x.toml:2:12: error: `protocol` must be "auto", "legacy" or "modern", not "modem"
+          |
+        2 | protocol = "modem"
+          |            ^^^^^^^
+          = did you mean "modern"?
+        "##);
+    }
+
+    #[test]
     fn restart_is_a_string() {
         let text = concat!("command = \"x\"\n", "restart = false\n",);
         insta::assert_snapshot!(errors(text), @r##"
@@ -993,7 +1007,6 @@ mod tests {
             "command = \"x\"\n",
             "sharing = \"per-host\"\n",
             "interactive = true\n",
-            "protocol = \"modern\"\n",
             "watchdog = \"1m\"\n",
             "allow_mcpd = true\n",
         );
@@ -1006,17 +1019,13 @@ mod tests {
           |
         3 | interactive = true
           | ^^^^^^^^^^^
-        /c/servers.d/x.toml:4:1: error: `protocol` is not available in this version of mcpd
+        /c/servers.d/x.toml:4:1: error: `watchdog` is not available in this version of mcpd
           |
-        4 | protocol = "modern"
+        4 | watchdog = "1m"
           | ^^^^^^^^
-        /c/servers.d/x.toml:5:1: error: `watchdog` is not available in this version of mcpd
+        /c/servers.d/x.toml:5:1: error: `allow_mcpd` is not available in this version of mcpd
           |
-        5 | watchdog = "1m"
-          | ^^^^^^^^
-        /c/servers.d/x.toml:6:1: error: `allow_mcpd` is not available in this version of mcpd
-          |
-        6 | allow_mcpd = true
+        5 | allow_mcpd = true
           | ^^^^^^^^^^
         "##);
     }

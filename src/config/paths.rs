@@ -295,6 +295,11 @@ impl Paths {
         self.state_dir.join("catalog")
     }
 
+    /// What children were found to speak.
+    pub fn eras_file(&self) -> PathBuf {
+        self.state_dir.join("eras.json")
+    }
+
     /// The key of the user's hashes, see [`super::fingerprint`].
     pub fn hash_key_file(&self) -> PathBuf {
         self.state_dir.join("hash.key")

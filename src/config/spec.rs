@@ -187,6 +187,16 @@ pub enum Start {
     Demand,
 }
 
+/// Which eras of MCP may be spoken with the child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// What it turns out to speak.
+    #[default]
+    Auto,
+    Legacy,
+    Modern,
+}
+
 /// How the child is held and used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -214,6 +224,8 @@ pub struct Policy {
     pub start_limit: u32,
     pub message_limit_bytes: usize,
     pub tools: ToolRules,
+    /// Counts from the next start on.
+    pub protocol: Protocol,
 }
 
 impl Default for Policy {
@@ -233,6 +245,7 @@ impl Default for Policy {
             start_limit: 10,
             message_limit_bytes: 64 << 20,
             tools: ToolRules::default(),
+            protocol: Protocol::Auto,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::ids::Generation;
 use crate::supervise::{LaunchPlan, SpawnFailure, Stage, inspect};
 
 use super::command_values::read_sources;
+use super::eras;
 use super::errand::Errand;
 use super::shared::Shared;
 
@@ -34,6 +35,8 @@ pub(crate) struct Prepared {
     pub(crate) program: PathBuf,
     pub(crate) shown: ShownLaunch,
     pub(crate) redactor: Redactor,
+    /// Under what the era of such a child is remembered.
+    pub(crate) era_key: String,
     environment: Environment,
     cwd: PathBuf,
     umask: u32,
@@ -78,10 +81,12 @@ pub(crate) async fn prepare(
         limits: spec.launch.limits.clone(),
         tag: shared.tag(spec.name.as_str(), generation),
     };
+    let era_key = eras::key(&plan, &shown, &shared.hash_key);
     let prepared = Prepared {
         program: shown,
         shown: launch.shown,
         redactor: launch.redactor,
+        era_key,
         environment: launch.environment,
         cwd: launch.cwd,
         umask: shared.umask,

@@ -7,6 +7,7 @@
 mod clock;
 mod command_values;
 mod containment;
+mod eras;
 mod errand;
 mod facts;
 mod hangup;
@@ -234,6 +235,7 @@ impl Daemon {
             launcher: Arc::new(spawner),
             base,
             hash_key,
+            eras: Arc::new(eras::Eras::load(paths.eras_file())),
             command_values: CommandValues::default(),
             pool: Pool::new(limit),
             logs,

@@ -13,6 +13,7 @@ use crate::supervise::Launcher;
 use crate::supervise::turns::TurnId;
 
 use super::command_values::CommandValues;
+use super::eras::Eras;
 use super::log::Logs;
 use super::registry;
 use super::worker::TurnEvent;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) base: Base,
     /// For hashes that tell nothing of what they were made from.
     pub(crate) hash_key: HashKey,
+    /// What children were found to speak.
+    pub(crate) eras: Arc<Eras>,
     /// The outputs of `{ command }` values, kept for a while.
     pub(crate) command_values: CommandValues,
     pub(crate) pool: Pool,

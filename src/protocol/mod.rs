@@ -26,7 +26,7 @@ pub use line::LineReader;
 pub use message::{
     Batch, BatchItem, Fault, FaultReason, InvalidReason, Kind, Line, Message, Outcome, shown,
 };
-pub use opening::{ChildIdentity, Opening};
+pub use opening::{ChildIdentity, EraChoice, Lesson, Opening};
 pub use splice::Splice;
 pub use version::{Era, ModernVersion, Revision, Version, negotiate};
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::service::Unavailable;
 use crate::ids::HostKey;
-use crate::protocol::{ChildIdentity, Frame};
+use crate::protocol::{ChildIdentity, Frame, Lesson};
 
 /// Something that the shell has to do now.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +22,13 @@ pub enum MuxAction {
     ChildReady,
     /// The handshake with the child is done.
     Opened(ChildIdentity),
-    /// The child refused `initialize`, or its answer makes no sense.
+    /// The first exchange came to nothing: refused, or answered in a way that makes no sense.
     OpeningFailed(Unavailable),
+    /// The child was asked what it speaks, and some end at that: until told otherwise, its end by
+    /// itself is not to be counted against it.
+    Excused(bool),
+    /// What children of this configuration speak, for the next start.
+    Learnt(Lesson),
     /// A drain was begun and no request of a host is open on the child any more.
     Drained,
     /// A request came and there is no child: start one if that is allowed.

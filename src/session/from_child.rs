@@ -3,7 +3,7 @@
 //! Decides whose answer it is, who hears of a notification, and what the child's own requests are
 //! answered with. Nothing that a child writes ends its session.
 
-use super::action::{LogLevel, MuxAction};
+use super::action::LogLevel;
 use super::admission::is_request_method;
 use super::answers::Failure;
 use super::attach::Attachment;
@@ -50,7 +50,7 @@ impl Mux {
         let Some(child) = &mut self.child else { return };
         child.charges.note_message();
         if child.opening.handle_message(message, self.now) {
-            return self.finish_opening();
+            return self.go_on_opening();
         }
         match message.kind() {
             Kind::Request => self.child_request(message),
@@ -112,7 +112,7 @@ impl Mux {
     fn child_fault(&mut self, fault: &Fault) {
         let Some(child) = &mut self.child else { return };
         if child.opening.handle_fault(fault, self.now) {
-            self.finish_opening();
+            self.go_on_opening();
         } else {
             let code = if fault.reason == FaultReason::TooLong {
                 ErrorCode::MESSAGE_TOO_LARGE
@@ -270,21 +270,6 @@ impl Mux {
         }
     }
 
-    /// The first exchange has an outcome.
-    fn finish_opening(&mut self) {
-        let Some(child) = &mut self.child else { return };
-        let Some(outcome) = child.opening.poll_outcome() else {
-            return;
-        };
-        while let Some(frame) = child.opening.poll_frame() {
-            self.queue.push_reserved(frame);
-        }
-        match outcome {
-            Ok(identity) => self.open_child(identity),
-            Err(refusal) => self.act(MuxAction::OpeningFailed(opening_failed(&refusal))),
-        }
-    }
-
     fn note_noise(&mut self, reason: &str, bytes: &[u8]) {
         let report = self.noise.note(reason, shown(bytes), self.now);
         self.log_all(report);
@@ -306,15 +291,4 @@ fn method_not_found(id: &RequestId, message: &Message) -> Frame {
         .collect();
     let text = format!("no host can be asked for `{method}`: hosts share this server");
     error_response(Some(id), None, ErrorCode::METHOD_NOT_FOUND, &text, None)
-}
-
-fn opening_failed(refusal: &crate::protocol::opening::Refusal) -> super::service::Unavailable {
-    let error = refusal
-        .error
-        .as_ref()
-        .and_then(|error| serde_json::from_slice(error).ok());
-    super::service::Unavailable {
-        message: refusal.text.clone(),
-        detail: error.unwrap_or(serde_json::Value::Null),
-    }
 }

@@ -153,14 +153,12 @@ mod tests {
 
     fn welcome(result: &str) -> Welcome {
         let part = |name| json::find_member(result.as_bytes(), name).map(|entry| entry.value);
-        let identity = ChildIdentity {
-            version: Revision::Legacy(Version::V2025_11_25),
-            result: Bytes::copy_from_slice(result.as_bytes()),
-            capabilities: Bytes::copy_from_slice(part("capabilities").unwrap_or_default()),
-            server_name: None,
-            server_version: None,
-            instructions: None,
-        };
+        let identity = ChildIdentity::read(
+            Revision::Legacy(Version::V2025_11_25),
+            result.as_bytes(),
+            part("capabilities").unwrap_or_default(),
+            b"",
+        );
         Welcome::of(&identity, "srv")
     }
 

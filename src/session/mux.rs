@@ -46,6 +46,8 @@ pub(super) struct Child {
     pub(super) opening: Opening,
     /// What it speaks, once it has opened its session.
     pub(super) era: Era,
+    /// Whether its end would be laid to our asking, as the shell was told last.
+    pub(super) may_die_of_discovery: bool,
     /// What hosts are told of the child, once it has opened its session.
     pub(super) welcome: Option<Welcome>,
     pub(super) charges: Charges,
@@ -95,6 +97,9 @@ pub struct Mux {
     pub(super) counters: Counters,
     pub(super) identity: Option<ChildIdentity>,
     pub(super) idle: Idle,
+    /// The last child ended while it was asked what it speaks. Until one has opened its session,
+    /// the next ones are spoken to in the way that every legacy child knows.
+    pub(super) died_of_discovery: bool,
     pub(super) actions: VecDeque<MuxAction>,
     /// Hosts that are to be cut off as soon as the event at hand has been dealt with.
     pub(super) cut_off: BTreeMap<HostKey, DropReason>,
@@ -134,6 +139,7 @@ impl Mux {
             counters: Counters::default(),
             identity: None,
             idle: Idle::default(),
+            died_of_discovery: false,
             actions: VecDeque::new(),
             cut_off: BTreeMap::new(),
             ending: Vec::new(),
@@ -214,10 +220,16 @@ impl Mux {
         self.settle();
     }
 
-    /// A child was started: its handshake begins.
-    pub fn handle_child_started(&mut self, generation: Generation, now: Moment) {
+    /// A child was started: the first exchange begins. `remembered` is what children of exactly
+    /// this configuration were found to speak before.
+    pub fn handle_child_started(
+        &mut self,
+        generation: Generation,
+        remembered: Option<Era>,
+        now: Moment,
+    ) {
         self.now = now;
-        self.begin_child(generation);
+        self.begin_child(generation, remembered);
         self.settle();
     }
 
@@ -284,6 +296,7 @@ impl Mux {
     /// Does what is due. Calling it early is harmless.
     pub fn handle_timeout(&mut self, now: Moment) {
         self.now = now;
+        self.opening_timeout();
         self.expire_written();
         self.expire_rounds();
         self.judge_waiting();
@@ -312,11 +325,13 @@ impl Mux {
             Input::Open | Input::Closing => None,
         });
         let idle = self.idle_deadline();
-        let thinking = self.rounds.next_deadline();
-        earliest(
-            earliest(written, waiting),
-            earliest(earliest(ended.min(), idle), thinking),
-        )
+        let opening = self
+            .child
+            .as_ref()
+            .and_then(|child| child.opening.poll_timeout());
+        let of_child = earliest(earliest(written, waiting), opening);
+        let of_hosts = earliest(earliest(ended.min(), idle), self.rounds.next_deadline());
+        earliest(of_child, of_hosts)
     }
 
     /// What the shell has to do next.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::tools::ToolRules;
+use crate::protocol::EraChoice;
 
 /// Who answers what a legacy child asks of its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct MuxConfig {
     pub tools: ToolRules,
     /// Who answers what a legacy child asks.
     pub asking: Asking,
+    /// Which eras may be spoken with the child: counts from the next one on.
+    pub protocol: EraChoice,
 }
 
 impl MuxConfig {
@@ -50,6 +53,7 @@ impl MuxConfig {
             max_calls: None,
             tools: ToolRules::default(),
             asking: Asking::Nobody,
+            protocol: EraChoice::Auto,
         }
     }
 }

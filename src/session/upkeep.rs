@@ -17,9 +17,10 @@ use super::handshake::Welcome;
 use super::levels::Level;
 use super::mux::{Child, Drain, Mux};
 use super::requests::{Asker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId};
-use super::service::{Service, refusal};
+use super::service::{Service, Unavailable, refusal};
 use super::subscriptions::Uri;
 use crate::ids::{Generation, HostKey};
+use crate::protocol::opening::{Plan, Refusal};
 use crate::protocol::{
     ChildIdentity, Era, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
 };
@@ -30,7 +31,7 @@ const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Mux {
     /// Starts the first exchange with a child.
-    pub(super) fn begin_child(&mut self, generation: Generation) {
+    pub(super) fn begin_child(&mut self, generation: Generation, remembered: Option<Era>) {
         if self.child.is_some() {
             // The old one was never reported gone; nothing of it may be left.
             let gone = ChildGone {
@@ -41,25 +42,59 @@ impl Mux {
         }
         self.requests.begin_generation();
         self.child_was_told = false;
-        let mut opening = Opening::new(&self.config.client_version, self.now);
-        while let Some(frame) = opening.poll_frame() {
-            self.queue.push_reserved(frame);
-        }
+        let plan = Plan {
+            choice: self.config.protocol,
+            remembered,
+            after_death: self.died_of_discovery,
+        };
+        let opening = Opening::new(&self.config.client_version, plan, self.now);
         self.child = Some(Child {
             generation,
             opening,
             era: Era::Legacy,
+            may_die_of_discovery: false,
             welcome: None,
             charges: Charges::default(),
             unread_answers_bytes: 0,
             drain: None,
         });
+        self.go_on_opening();
+    }
+
+    /// Does what the first exchange has come to: its frames go out before anything else, and its
+    /// outcome opens the session or ends this child.
+    pub(super) fn go_on_opening(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        while let Some(frame) = child.opening.poll_frame() {
+            self.queue.push_reserved(frame);
+        }
+        let may_die = child.opening.may_die_of_discovery();
+        if std::mem::replace(&mut child.may_die_of_discovery, may_die) != may_die {
+            self.actions.push_back(MuxAction::Excused(may_die));
+        }
+        if let Some(lesson) = child.opening.poll_lesson() {
+            self.actions.push_back(MuxAction::Learnt(lesson));
+        }
+        match child.opening.poll_outcome() {
+            Some(Ok(identity)) => self.open_child(identity),
+            Some(Err(refusal)) => self.act(MuxAction::OpeningFailed(opening_failed(&refusal))),
+            None => {}
+        }
+    }
+
+    /// The first exchange may have waited long enough.
+    pub(super) fn opening_timeout(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.opening.handle_timeout(self.now);
+            self.go_on_opening();
+        }
     }
 
     /// The child has opened its session: hosts that wait for that are answered, and it is told
     /// what the child before it knew.
     pub(super) fn open_child(&mut self, identity: ChildIdentity) {
         let era = identity.version.era();
+        self.died_of_discovery = false;
         let welcome = Welcome::of(&identity, &self.config.server);
         self.note_identity(identity);
         if let Some(child) = &mut self.child {
@@ -124,7 +159,9 @@ impl Mux {
         if self.is_writable() {
             self.unserved_since = self.now;
         }
-        self.child = None;
+        if let Some(child) = self.child.take() {
+            self.died_of_discovery |= child.opening.may_die_of_discovery();
+        }
         self.child_was_told = false;
         self.queue.forget_child();
         self.withdraw_all_questions();
@@ -483,4 +520,15 @@ impl Mux {
 
 fn uri_params(raw: &Bytes) -> Vec<u8> {
     [b"{\"uri\":", &raw[..], b"}"].concat()
+}
+
+fn opening_failed(refusal: &Refusal) -> Unavailable {
+    let error = refusal
+        .error
+        .as_ref()
+        .and_then(|error| serde_json::from_slice(error).ok());
+    Unavailable {
+        message: refusal.text.clone(),
+        detail: error.unwrap_or(serde_json::Value::Null),
+    }
 }

@@ -35,6 +35,8 @@ pub(super) struct Run {
     pub(super) ending_at: Option<Moment>,
     /// The end was ordered before the run failed by itself.
     pub(super) ordered: bool,
+    /// Its end by itself would not be its fault.
+    pub(super) excused: bool,
     /// The order was to kill at once.
     pub(super) kill_ordered: bool,
     pub(super) ended_by: Option<Substate>,
@@ -60,8 +62,14 @@ impl Run {
             ending_at: None,
             ordered: false,
             kill_ordered: false,
+            excused: false,
             ended_by: None,
         }
+    }
+
+    /// It ended by itself, and that is not its fault.
+    pub(super) fn is_excused(&self) -> bool {
+        self.excused && self.exit.is_some() && self.verdict.is_none() && self.failure.is_none()
     }
 
     /// It was ready for `stable_after` when its end began.

@@ -285,6 +285,8 @@ pub enum Cause {
     StartTimeout,
     /// The leader ended.
     Exited,
+    /// It ended while it was asked what it speaks, and a fresh one is spoken to in another way.
+    Excused,
     /// stdout ended and the leader did not within a second.
     StdoutClosed,
     /// All calls are answered.
@@ -321,6 +323,7 @@ impl Cause {
             Self::OpeningFailed => "opening-failed",
             Self::StartTimeout => "start-timeout",
             Self::Exited => "exited",
+            Self::Excused => "excused",
             Self::StdoutClosed => "stdout-closed",
             Self::Drained => "drained",
             Self::Deadline => "deadline",
@@ -381,6 +384,12 @@ pub enum Event {
     OpeningFailed {
         generation: Generation,
         detail: String,
+    },
+    /// Whether the child's end, should it come by itself now, is to be laid to what it was asked:
+    /// then a fresh one starts at once, and nothing is counted.
+    Excused {
+        generation: Generation,
+        excused: bool,
     },
     /// End of the child's stdout, everything before it handed over.
     StdoutClosed { generation: Generation },

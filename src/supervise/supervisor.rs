@@ -144,6 +144,10 @@ impl Supervisor {
             Event::OpeningFailed { generation, detail } => self.if_living(generation, |this| {
                 this.fail(RunResult::Protocol, detail, Cause::OpeningFailed, now);
             }),
+            Event::Excused {
+                generation,
+                excused,
+            } => self.if_living(generation, |this| this.excuse(excused)),
             Event::Broken { generation, detail } => self.if_living(generation, |this| {
                 this.fail(RunResult::InternalError, detail, Cause::Internal, now);
             }),

@@ -226,7 +226,7 @@ impl Worker {
         }
         let now = scene.clock.now;
         self.tell(Event::Executed { generation }, now);
-        self.mux.handle_child_started(generation, now);
+        self.mux.handle_child_started(generation, None, now);
     }
 
     /// The first answer that opens a session; from then on requests may be written.

@@ -387,6 +387,18 @@ impl Worker {
                 let detail = why.message;
                 self.tell(Event::OpeningFailed { generation, detail }, now);
             }
+            MuxAction::Excused(excused) => {
+                let generation = self.supervisor.generation();
+                self.tell(
+                    Event::Excused {
+                        generation,
+                        excused,
+                    },
+                    now,
+                );
+            }
+            // There is no state directory, so nothing is remembered.
+            MuxAction::Learnt(_) => {}
             MuxAction::Drained => {
                 let generation = self.supervisor.generation();
                 self.tell(Event::Drained { generation }, now);

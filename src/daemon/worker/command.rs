@@ -7,8 +7,9 @@ use tokio::sync::oneshot;
 
 use crate::config::diagnostics::Diagnostic;
 use crate::config::fingerprint::Fingerprint;
-use crate::config::spec::{Policy, ServerSpec, Start};
+use crate::config::spec::{Policy, Protocol, ServerSpec, Start};
 use crate::ids::HostKey;
+use crate::protocol::EraChoice;
 use crate::session::{Asking, MuxConfig, Service, ToolRules};
 use crate::supervise::{self, Cause, Mode};
 use crate::time::Moment;
@@ -165,6 +166,11 @@ pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
         tools: ToolRules {
             allow: policy.tools.allow.clone(),
             deny: policy.tools.deny.clone(),
+        },
+        protocol: match policy.protocol {
+            Protocol::Auto => EraChoice::Auto,
+            Protocol::Legacy => EraChoice::Legacy,
+            Protocol::Modern => EraChoice::Modern,
         },
     }
 }

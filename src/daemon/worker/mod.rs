@@ -250,6 +250,17 @@ impl Worker {
             MuxAction::ChildReady => self.flush_child(now),
             MuxAction::Opened(identity) => self.opened(&identity, now),
             MuxAction::OpeningFailed(why) => self.opening_failed(why, now),
+            MuxAction::Excused(excused) => {
+                let generation = self.supervisor.generation();
+                self.tell(
+                    supervise::Event::Excused {
+                        generation,
+                        excused,
+                    },
+                    now,
+                );
+            }
+            MuxAction::Learnt(lesson) => self.learnt(lesson),
             MuxAction::Drained => {
                 let generation = self.supervisor.generation();
                 self.tell(supervise::Event::Drained { generation }, now);

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::ids::Generation;
-use crate::protocol::{ChildIdentity, LineReader};
+use crate::protocol::{ChildIdentity, Lesson, LineReader};
 use crate::session::{ChildGone, Unavailable};
 use crate::supervise::launcher::ProcessGroup;
 use crate::supervise::state::EndedRun;
@@ -248,7 +248,12 @@ impl Worker {
             run.tasks.push(abortable(read_stdout(stdout, tell)));
         }
         self.tell(supervise::Event::Executed { generation }, now);
-        self.mux.handle_child_started(generation, now);
+        let remembered = self
+            .past
+            .prepared
+            .as_ref()
+            .and_then(|prepared| self.shared.eras.of(&prepared.era_key));
+        self.mux.handle_child_started(generation, remembered, now);
     }
 
     fn stdin_writable(&mut self, now: Moment) {
@@ -310,6 +315,13 @@ impl Worker {
         self.proven = self.configuration();
         let generation = self.supervisor.generation();
         self.tell(supervise::Event::Opened { generation }, now);
+    }
+
+    /// What children of this configuration speak is known now, or is not known any more.
+    pub(super) fn learnt(&self, lesson: Lesson) {
+        if let Some(prepared) = &self.past.prepared {
+            self.shared.eras.learn(prepared.era_key.clone(), lesson);
+        }
     }
 
     pub(super) fn opening_failed(&mut self, why: Unavailable, now: Moment) {

@@ -23,7 +23,7 @@ use super::{
     ChildGone, Hold, HoldCause, HostInfo, Mux, MuxAction, MuxConfig, Pool, Service, Unavailable,
 };
 use crate::ids::{Generation, HostKey};
-use crate::protocol::{Line, LineReader};
+use crate::protocol::{EraChoice, Line, LineReader};
 use crate::time::Moment;
 
 pub(super) const A: HostKey = HostKey(1);
@@ -59,8 +59,12 @@ pub(super) fn line(text: impl AsRef<[u8]>) -> Line {
     reader.poll().expect("a line that is not blank")
 }
 
+/// Settings for a child that is known to be legacy.
 pub(super) fn config() -> MuxConfig {
-    MuxConfig::of("srv")
+    MuxConfig {
+        protocol: EraChoice::Legacy,
+        ..MuxConfig::of("srv")
+    }
 }
 
 impl Bench {
@@ -116,7 +120,8 @@ impl Bench {
     pub(super) fn start(&mut self) {
         self.generation = self.generation.next();
         self.mux.set_service(Service::Serving, self.now);
-        self.mux.handle_child_started(self.generation, self.now);
+        self.mux
+            .handle_child_started(self.generation, None, self.now);
         self.pump();
     }
 

@@ -377,7 +377,8 @@ impl Model {
         if self.child.is_none() {
             self.generation = self.generation.next();
             self.child = Some(ChildModel::default());
-            self.mux.handle_child_started(self.generation, self.now);
+            self.mux
+                .handle_child_started(self.generation, None, self.now);
             self.mux.set_service(Service::Serving, self.now);
         }
     }

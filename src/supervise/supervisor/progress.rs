@@ -85,6 +85,12 @@ impl Supervisor {
         }
     }
 
+    pub(super) fn excuse(&mut self, excused: bool) {
+        if let Some(run) = &mut self.run {
+            run.excused = excused;
+        }
+    }
+
     pub(super) fn spawn_failed(&mut self, failure: SpawnFailure, now: Moment) {
         let Some(run) = &mut self.run else { return };
         let was_spawned = run.spawned_at.is_some();
@@ -252,7 +258,7 @@ impl Supervisor {
             self.actions.push_back(Action::ClosePipes);
         }
         let Some(run) = self.run.take() else { return };
-        let ordered = run.ordered;
+        let (ordered, excused) = (run.ordered, run.is_excused());
         let requested_at = run.requested_at;
         self.last_failure = run.failure.clone();
         let ended = run.into_ended(self.policy.stable_after, now);
@@ -266,6 +272,8 @@ impl Supervisor {
         } else if self.start_at_once || ordered {
             self.backoff.reset();
             self.start(cause, now);
+        } else if excused {
+            self.start(Cause::Excused, now);
         } else {
             self.follow_failure(stable, result, requested_at, cause, now);
         }

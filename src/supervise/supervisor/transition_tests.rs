@@ -664,6 +664,54 @@ fn a_refused_opening_is_an_unstable_run() {
 }
 
 #[test]
+fn an_end_that_is_excused_is_not_counted_and_the_next_start_is_at_once() {
+    for restart in [Restart::Always, Restart::No] {
+        let mut play = Play::new(Policy {
+            restart,
+            ..Policy::default()
+        });
+        let (generation, excused) = (ONE, true);
+        play.start().tell(Event::Spawned { generation, pid: 7 });
+        play.tell(Event::Executed { generation });
+        play.tell(Event::Excused {
+            generation,
+            excused,
+        });
+        play.down(ONE, CRASH).check(Substate::Spawn);
+        let status = play.supervisor.status();
+        assert_eq!((status.generation, status.unstable_runs), (TWO, 0));
+    }
+}
+
+#[test]
+fn an_excuse_that_is_taken_back_or_meets_an_order_counts_for_nothing() {
+    let executed = || {
+        let mut play = Play::new(Policy::default());
+        let (generation, excused) = (ONE, true);
+        play.start().tell(Event::Spawned { generation, pid: 7 });
+        play.tell(Event::Executed { generation });
+        play.tell(Event::Excused {
+            generation,
+            excused,
+        });
+        play
+    };
+    let mut play = executed();
+    play.tell(Event::Excused {
+        generation: ONE,
+        excused: false,
+    });
+    play.down(ONE, CRASH).check(Substate::AutoRestart);
+    executed()
+        .stop(Mode::Polite)
+        .down(ONE, CRASH)
+        .check(Substate::Dead);
+    let mut play = executed();
+    play.pass(seconds(91)).check(Substate::StopStdin);
+    play.down(ONE, TERMINATED).check(Substate::AutoRestart);
+}
+
+#[test]
 fn an_exit_before_ready_says_so() {
     let mut play = Play::new(Policy::default());
     play.start().tell(Event::Spawned {
