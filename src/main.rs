@@ -34,6 +34,7 @@ fn serve(request: DaemonRequest, ready: &mut dyn FnMut()) -> Result<(), ServeErr
             cli::Containment::Subreaper => Containment::Subreaper,
             cli::Containment::Group => Containment::Group,
         },
+        warden: request.warden,
     };
     daemon::run(options, ready).map_err(|error| match error {
         DaemonError::Paths(error) => ServeError::Paths(error),

@@ -65,7 +65,12 @@ const SHELL_FILES: &[(&str, &str)] = &[
     ("supervise/inspect", "looks at programs on disk"),
     ("supervise/process_tree", "reads /proc"),
     ("supervise/reap", "reaps adopted orphans"),
+    ("supervise/records", "keeps the records of runs"),
     ("supervise/spawn", "starts children"),
+    (
+        "supervise/sweep",
+        "ends processes that nobody looks after any more",
+    ),
     (
         "supervise/sys",
         "calls the kernel where no safe call exists",

@@ -319,7 +319,7 @@ fn a_trial_daemon_ends_after_its_last_client() {
         .processes()
         .into_iter()
         .map(|(_, line)| line)
-        .filter(|line| line.starts_with("mcpd daemon"))
+        .filter(|line| line.starts_with("mcpd daemon") && !line.contains("--guarded"))
         .collect();
     assert_eq!(daemons.len(), 2, "{daemons:?}");
     for line in daemons {

@@ -349,7 +349,7 @@ fn an_interrupt_reaches_the_daemon_alone() {
     ] {
         assert!(facts.split(' ').any(|seen| seen == fact), "{fact}: {facts}");
     }
-    kill(Pid::from_raw(-daemon.pid()), Signal::SIGINT).expect("the group is there");
+    kill(Pid::from_raw(-daemon.outer_pid()), Signal::SIGINT).expect("the group is there");
     assert!(daemon.wait_end(Duration::from_secs(20)).success());
     let record = daemon.record("fake");
     assert!(record.of("SIGNAL").is_empty(), "{:?}", record.of("SIGNAL"));
@@ -374,7 +374,7 @@ fn a_typed_interrupt_reaches_the_daemon_alone() {
         .args(["-c", "exec setsid --ctty \"$0\" daemon < \"$1\"", MCPD])
         .arg(place);
     let mut daemon = TestDaemon::start_with(home, command);
-    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).expect("the daemon");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.outer_pid())).expect("it runs");
     let after_name = stat.rsplit_once(')').expect("a name").1;
     let terminal_number = after_name.split_whitespace().nth(4);
     assert_ne!(terminal_number, Some("0"), "the daemon has a terminal");

@@ -123,7 +123,7 @@ fn a_socket_that_was_handed_over_is_served_and_stays() {
     let listener = UnixListener::bind(home.control_socket()).expect("a socket");
     let handed = OwnedFd::from(listener.try_clone().expect("a second descriptor"));
     let mut command = home.program_command("sh");
-    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=control exec \"$0\" daemon";
+    let script = "exec 3<&0 </dev/null; SYSTEMD_EXEC_PID=$$ LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=control exec \"$0\" daemon";
     command
         .args(["-c", script, MCPD])
         .stdin(Stdio::from(handed));

@@ -3,6 +3,7 @@
 //! Decides what it is told about its start and how it reports that it serves. What it does then is
 //! decided in [`crate::daemon`].
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -14,11 +15,12 @@ use super::error::{CliError, Verdict};
 use super::output::complain;
 use super::places::{Places, refused, unusable};
 use super::service::UserManager;
-use super::start_daemon::{READY, detach};
+use super::start_daemon::{READY, detach, inherited_descriptors};
 use crate::config::dirs::DirectoryError;
 use crate::config::environment::{Environment, User};
 use crate::config::paths::{PathError, Paths};
 use crate::daemon::is_stderr_the_journal;
+use crate::daemon::warden::{self, Warden};
 
 /// What a daemon is told about its start.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct DaemonRequest {
     pub path_source: String,
     /// It ends by itself when no client has been there for so long.
     pub idle_exit: Option<Duration>,
+    /// The pid of the process that ends what this daemon leaves, if there is one.
+    pub warden: Option<u32>,
     pub containment: Containment,
 }
 
@@ -65,6 +69,10 @@ pub enum ServeError {
 #[command(after_help = "\
 Commands that need a daemon start one by themselves; this runs it in the foreground.
 
+Unless systemd runs it, a small process of its own, the warden, stays above the daemon: should the
+daemon be killed, the warden ends all that it has started. Signals to the warden reach the daemon,
+and it ends as the daemon does. A unit that wants one (--warden always) is of Type=exec.
+
 Example:
   mcpd daemon
   mcpd daemon --detach")]
@@ -72,6 +80,12 @@ pub(crate) struct Arguments {
     /// Run in the background, and return when it can be reached
     #[arg(long)]
     detach: bool,
+    /// Whether a small process above the daemon ends what a killed daemon leaves
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    warden: WardenChoice,
+    /// The warden of this daemon
+    #[arg(long, hide = true, value_name = "PID")]
+    guarded: Option<u32>,
     /// Who asks for it, for `status`
     #[arg(long, hide = true)]
     started_by: Option<String>,
@@ -90,6 +104,16 @@ pub(crate) struct Arguments {
     containment: Option<Containment>,
 }
 
+/// When there is a warden.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum WardenChoice {
+    /// Where systemd does not run the daemon
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
 pub(crate) fn cmd_daemon(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
     let places = context.places()?;
     if arguments.detach {
@@ -97,6 +121,19 @@ pub(crate) fn cmd_daemon(context: &Context, arguments: Arguments) -> Result<Verd
         detach(context, &places, by.unwrap_or("mcpd daemon --detach"))?;
         context.output.print(&format!("{READY}\n"))?;
         return Ok(Verdict::Done);
+    }
+    let is_main = is_main_process();
+    let wants_warden = match arguments.warden {
+        WardenChoice::Auto => !is_main,
+        WardenChoice::Always => true,
+        WardenChoice::Never => false,
+    };
+    if wants_warden && arguments.guarded.is_none() {
+        return guard(&arguments);
+    }
+    if arguments.guarded.is_some() {
+        // Apart from the warden, so that a terminal's signals come once: through it.
+        _ = nix::unistd::setsid();
     }
     if !arguments.ready_on_stdout {
         return match serve(context, &places, arguments, &mut None) {
@@ -118,6 +155,33 @@ pub(crate) fn cmd_daemon(context: &Context, arguments: Arguments) -> Result<Verd
     served.map(|()| Verdict::Done)
 }
 
+/// Starts the daemon below this process and becomes its warden, which ends as the daemon does.
+fn guard(arguments: &Arguments) -> Result<Verdict, CliError> {
+    let failed = |error: io::Error| CliError::internal("cannot watch over a daemon").because(error);
+    if arguments.ready_on_stdout {
+        // A session of its own, apart from the process that started it (setsid(2)).
+        _ = nix::unistd::setsid();
+    }
+    let ours = inherited_descriptors()?;
+    let mut handed_on: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if arguments.started_by.is_none() {
+        // Only the process that was started knows by whom.
+        handed_on.extend(["--started-by".into(), started_by().into()]);
+    }
+    let warden = Warden::start(handed_on).map_err(failed)?;
+    // All of these are the daemon's from here on.
+    for descriptor in ours {
+        // One that is not open any more is as good as closed.
+        _ = nix::unistd::close(descriptor);
+    }
+    if arguments.ready_on_stdout {
+        drop(take_stdout()?);
+    }
+    // No folder is held for longer than it is needed.
+    _ = std::env::set_current_dir("/");
+    warden::end_like(warden.stay().map_err(failed)?)
+}
+
 fn serve(
     context: &Context,
     places: &Places,
@@ -135,6 +199,7 @@ fn serve(
         containment: arguments
             .containment
             .unwrap_or_else(|| find_containment(places)),
+        warden: arguments.guarded,
     };
     let note = places.socket_note();
     let ended = (context.serve)(request, &mut || {

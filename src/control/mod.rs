@@ -10,6 +10,7 @@
 
 mod codec;
 mod outcome;
+mod record;
 mod request;
 mod status;
 
@@ -21,11 +22,12 @@ pub use outcome::{
     Attached, ChangeKind, Hello, Outcome, OutcomeKind, Outcomes, ReloadChange, ReloadReport,
     StopStep,
 };
+pub use record::{END_RECORD_FILE, EndRecord, STATE_RECORD_FILE, StateRecord};
 pub use request::{Attach, Request, Stop, Targets};
 pub use status::{
     AttachmentStatus, CallsStatus, ConfigStatus, ConfigVerdict, DaemonStatus, Desired, ExecStatus,
-    ExitStatus, LimitsStatus, ProcessStatus, ProtocolStatus, ResourceStatus, RunResult, SCHEMA,
-    ServerStatus, State, StatusSnapshot, StopStatus, Substate,
+    ExitStatus, LastDaemon, LimitsStatus, ProcessStatus, ProtocolStatus, ResourceStatus, RunResult,
+    SCHEMA, ServerStatus, State, StatusSnapshot, StopStatus, Substate,
 };
 
 /// The version of this protocol. It grows when an older peer could misread a newer one; a new

@@ -8,6 +8,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::record::EndRecord;
+
 /// The version of the snapshot's form.
 pub const SCHEMA: u32 = 1;
 
@@ -17,6 +19,20 @@ pub const SCHEMA: u32 = 1;
 pub struct StatusSnapshot {
     pub schema: u32,
     pub daemon: DaemonStatus,
+    pub servers: Vec<ServerStatus>,
+    /// Where no daemon runs: the one that ran last.
+    pub last: Option<Box<LastDaemon>>,
+}
+
+/// A daemon that runs no more, as far as it left word.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastDaemon {
+    pub pid: u32,
+    /// When it recorded what `servers` tells.
+    pub recorded_at: String,
+    /// When and why it ended; nothing where it was killed or the machine went down.
+    pub end: Option<EndRecord>,
     pub servers: Vec<ServerStatus>,
 }
 
@@ -40,6 +56,8 @@ pub struct DaemonStatus {
     pub state_dir: String,
     /// `cgroup`, `subreaper` or `group`.
     pub containment: String,
+    /// The process that ends what a killed daemon leaves; none under systemd, which does that itself.
+    pub warden: Option<u32>,
     /// What tells it of edits: `inotify`, or `polling` where the kernel watches nothing more.
     pub watcher: String,
     /// Counts the configurations that were applied.

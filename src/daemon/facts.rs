@@ -32,6 +32,7 @@ pub(crate) struct DaemonFacts {
     pub(crate) socket: PathBuf,
     pub(crate) state_dir: PathBuf,
     pub(crate) containment: Established,
+    pub(crate) warden: Option<u32>,
     pub(crate) warnings: Vec<String>,
     /// With the file of the control socket, if it is ours: a service manager keeps its own, for the
     /// next daemon.
@@ -68,6 +69,7 @@ impl DaemonFacts {
             socket: self.socket.display().to_string(),
             state_dir: self.state_dir.display().to_string(),
             containment: self.containment.level.as_str().to_owned(),
+            warden: self.warden,
             held_bytes: shared.pool.used_bytes(),
             pool_limit_bytes: shared.pool.limit_bytes(),
             warnings: self.warnings.clone(),

@@ -8,6 +8,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::time::Moment;
 
 use super::clock;
+use super::last_resort::contained;
 
 /// The pause after an accept that failed, so that a full descriptor table is not asked in a loop.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -24,7 +25,8 @@ where
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve(stream));
+                // What a connection breaks is that connection.
+                tokio::spawn(contained(serve(stream)));
             }
             // The peer left before it was its turn.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

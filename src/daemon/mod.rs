@@ -10,9 +10,12 @@ mod containment;
 mod eras;
 mod errand;
 mod facts;
+#[cfg(feature = "test-fakes")]
+mod faults;
 mod hangup;
 mod host;
 mod journal;
+mod last_resort;
 mod launch;
 mod listen;
 mod log;
@@ -21,22 +24,25 @@ mod reader;
 mod registry;
 mod shared;
 mod socket;
+mod state_record;
 mod stderr;
 mod systemd;
+pub mod warden;
 mod worker;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::stat::{Mode as FileMode, umask};
 use tokio::runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{self as tokio_signal, SignalKind, signal};
 use tokio::sync::{RwLock, mpsc};
 
 use crate::config::dirs::{self, DirectoryError};
@@ -46,6 +52,7 @@ use crate::config::load::{self, LoadRequest};
 use crate::config::paths::{PathError, Paths};
 use crate::session::Pool;
 use crate::supervise::hierarchy::Containment;
+use crate::supervise::records::{Records, Swept, sweep_dead};
 use crate::supervise::spawn::Spawner;
 
 use command_values::CommandValues;
@@ -58,11 +65,17 @@ use systemd::Notifier;
 
 pub use journal::is_stderr_the_journal;
 pub use socket::SocketError;
+pub use systemd::is_main_process;
 
 /// Events that may wait for the registry.
 const INBOX: usize = 64;
 /// How long blocking work may hold up the end of the process.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Where runs are recorded, in the state folder.
+const RUNS_DIR: &str = "runs";
+/// Rounds of the last sweep, some two seconds.
+const LAST_ROUNDS: usize = 100;
 
 /// How a daemon is to run.
 #[derive(Debug)]
@@ -79,6 +92,8 @@ pub struct DaemonOptions {
     pub idle_exit: Option<Duration>,
     /// How surely it is to hold what comes from its servers.
     pub containment: Containment,
+    /// The pid of the process that ends what this daemon leaves, if there is one.
+    pub warden: Option<u32>,
 }
 
 /// Why a daemon cannot run.
@@ -110,7 +125,8 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonError> {
     let _journal = journal::start().map_err(system("start the log"))?;
     // Before anything else is opened, so that what is handed over cannot be taken for our own.
-    let handed = systemd::take_listener(&options.environment, options.paths.socket()?);
+    let started = options.warden.unwrap_or_else(std::process::id);
+    let handed = systemd::take_listener(&options.environment, started, options.paths.socket()?);
     let (notifier, notifier_thread) =
         Notifier::start(&options.environment).map_err(system("start to notify"))?;
     let given = Given {
@@ -120,17 +136,24 @@ pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonErr
         }),
         notifier: notifier.clone(),
     };
-    // Whoever started us may have blocked signals; both we and our children need them.
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-        .map_err(io::Error::from)
-        .map_err(system("reset the signal mask"))?;
     let inherited = umask(FileMode::from_bits_truncate(0o077));
     let spawner = Spawner::start().map_err(system("start the spawner"))?;
+    last_resort::prepare(options.paths.state_dir(), &spawner);
+    let everything = spawner.clone();
+    if let Some(warden) = options.warden {
+        warden::watch(warden, || {
+            last_resort::crash("its warden was killed", Signal::SIGKILL);
+        })
+        .map_err(system("watch the warden"))?;
+    }
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("start the runtime"))?;
-    let begun = runtime.block_on(Daemon::begin(options, given, spawner, inherited.bits()));
+    let begun = runtime.block_on(async {
+        let signals = Signals::listen().map_err(system("listen for signals"))?;
+        Daemon::begin(options, given, spawner, inherited.bits(), signals).await
+    });
     let ended = begun.map(|daemon| {
         let Daemon {
             registry,
@@ -143,6 +166,11 @@ pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonErr
         runtime.block_on(registry.run());
         (log_thread, lock)
     });
+    // What was not a server's, such as an agent that a command of a value has started.
+    match everything.end_everything(LAST_ROUNDS) {
+        Ok(left) if left.is_empty() => everything.finish_records(),
+        left => tracing::warn!(?left, "not all has ended"),
+    }
     if let Err(error) = &ended {
         notifier.failed(&chain(error));
     }
@@ -175,6 +203,7 @@ impl Daemon {
         given: Given,
         spawner: Spawner,
         umask: u32,
+        signals: Signals,
     ) -> Result<Self, DaemonError> {
         let DaemonOptions {
             paths,
@@ -184,20 +213,16 @@ impl Daemon {
             path_source,
             idle_exit,
             containment,
+            warden,
         } = options;
         let socket_path = paths.socket()?.to_owned();
-        dirs::prepare_runtime_dir(&paths, &user)?;
-        dirs::prepare_state_dir(&paths, &user)?;
-        dirs::make_private(&paths.logs_dir(), user.uid)?;
-        let owner = format!(
-            "pid {}, configuration {}",
-            std::process::id(),
-            paths.config_dir().display()
-        );
-        let lock = SocketLock::take(&socket_path, &owner)?;
+        let lock = take_place(&paths, &user, &socket_path)?;
         let mut warnings = Vec::new();
         // With the lock held, so that no leaf of a daemon that lives is taken for a leftover.
         let containment = containment::establish(containment, &spawner, &mut warnings);
+        let seed = random_seed().map_err(system("read randomness"))?;
+        let run_id = format!("{seed:016x}");
+        warnings.extend(take_over(&paths, &socket_path, &run_id, &spawner));
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -222,15 +247,7 @@ impl Daemon {
         };
         let (sender, events) = mpsc::channel(INBOX);
         let (turns, turn_events) = mpsc::unbounded_channel();
-        tokio::spawn({
-            let spawner = spawner.clone();
-            async move {
-                if let Err(error) = spawner.reap_on_signal().await {
-                    tracing::error!(%error, "orphans are not reaped any more");
-                }
-            }
-        });
-        let seed = random_seed().map_err(system("read randomness"))?;
+        tokio::spawn(reap_orphans(spawner.clone()));
         let shared = Arc::new(Shared {
             launcher: Arc::new(spawner),
             base,
@@ -240,7 +257,7 @@ impl Daemon {
             pool: Pool::new(limit),
             logs,
             umask,
-            run_id: format!("{seed:016x}"),
+            run_id,
             seed: AtomicU64::new(seed),
             host_keys: AtomicU64::new(0),
             registry: sender.clone(),
@@ -248,6 +265,7 @@ impl Daemon {
             turn_ids: AtomicU64::new(0),
             serving: RwLock::new(()),
             states_changed: Arc::default(),
+            states_to_record: Arc::default(),
         });
         let accepting = shared.clone();
         let listening = tokio::spawn(listen::accept_each(listener, move |stream| {
@@ -262,6 +280,7 @@ impl Daemon {
             socket: socket_path,
             state_dir: paths.state_dir().to_owned(),
             containment,
+            warden,
             warnings,
             listener: Mutex::new(Some((listening.abort_handle(), socket_file))),
             notifier: given.notifier.clone(),
@@ -271,7 +290,13 @@ impl Daemon {
             shared.states_changed.clone(),
             sender.clone(),
         ));
-        forward_signals(&sender).map_err(system("listen for signals"))?;
+        state_record::forget_end(paths.state_dir());
+        tokio::spawn(state_record::keep(
+            paths.state_dir().to_owned(),
+            shared.states_to_record.clone(),
+            sender.clone(),
+        ));
+        signals.forward(&sender);
         let mut registry = Registry::new(shared, facts, paths, (events, turn_events), idle_exit);
         registry.apply_first(loaded).await;
         Ok(Self {
@@ -279,6 +304,58 @@ impl Daemon {
             log_thread,
             lock,
         })
+    }
+}
+
+/// Reaps what the daemon adopts, as long as it runs.
+async fn reap_orphans(spawner: Spawner) {
+    if let Err(error) = spawner.reap_on_signal().await {
+        tracing::error!(%error, "orphans are not reaped any more");
+    }
+}
+
+/// Makes the folders, and takes the right to be the daemon of `socket`.
+fn take_place(paths: &Paths, user: &User, socket: &Path) -> Result<SocketLock, DaemonError> {
+    dirs::prepare_runtime_dir(paths, user)?;
+    dirs::prepare_state_dir(paths, user)?;
+    dirs::make_private(&paths.logs_dir(), user.uid)?;
+    let owner = format!(
+        "pid {}, configuration {}",
+        std::process::id(),
+        paths.config_dir().display()
+    );
+    Ok(SocketLock::take(socket, &owner)?)
+}
+
+/// Ends what an earlier daemon of this socket left, before anything is spawned, and has this one's
+/// runs recorded. Gives what the user should know.
+fn take_over(paths: &Paths, socket: &Path, run_id: &str, spawner: &Spawner) -> Vec<String> {
+    let runs = paths.state_dir().join(RUNS_DIR);
+    let owner = socket.to_string_lossy();
+    let Swept {
+        ended,
+        left,
+        strangers,
+        errors,
+    } = sweep_dead(&runs, &owner);
+    if !ended.is_empty() {
+        tracing::warn!(pids = ?ended, "ended what an earlier daemon left");
+    }
+    for stranger in strangers {
+        tracing::warn!("left alone: {stranger}");
+    }
+    for error in errors {
+        tracing::warn!("what an earlier daemon left cannot be looked for: {error}");
+    }
+    match Records::begin(&runs, run_id, &owner) {
+        Ok(records) => spawner.record_in(records),
+        Err(error) => tracing::warn!(%error, folder = ?runs, "runs cannot be recorded"),
+    }
+    match left.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "processes of an earlier daemon cannot be ended: {left:?}"
+        )],
     }
 }
 
@@ -303,19 +380,35 @@ fn base(
     }
 }
 
-/// Turns signals into events of the registry.
-fn forward_signals(sender: &mpsc::Sender<Event>) -> io::Result<()> {
-    forward(signal(SignalKind::terminate())?, sender, || {
-        Event::Terminate
-    });
-    forward(signal(SignalKind::interrupt())?, sender, || {
-        Event::Terminate
-    });
-    forward(signal(SignalKind::hangup())?, sender, || Event::Reload);
-    Ok(())
+/// The signals that are the registry's to answer.
+struct Signals {
+    terminate: tokio_signal::Signal,
+    interrupt: tokio_signal::Signal,
+    hangup: tokio_signal::Signal,
 }
 
-fn forward(mut signal: Signal, sender: &mpsc::Sender<Event>, event: fn() -> Event) {
+impl Signals {
+    /// From here on they wait to be answered, and end nobody. Only then they are let in: whoever
+    /// started us may have blocked them, as the warden does so that none comes too early.
+    fn listen() -> io::Result<Self> {
+        let signals = Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        };
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        Ok(signals)
+    }
+
+    /// Turns them into events of the registry.
+    fn forward(self, sender: &mpsc::Sender<Event>) {
+        forward(self.terminate, sender, || Event::Terminate);
+        forward(self.interrupt, sender, || Event::Terminate);
+        forward(self.hangup, sender, || Event::Reload);
+    }
+}
+
+fn forward(mut signal: tokio_signal::Signal, sender: &mpsc::Sender<Event>, event: fn() -> Event) {
     let sender = sender.clone();
     tokio::spawn(async move {
         while signal.recv().await.is_some() {

@@ -21,13 +21,14 @@ use crate::config::diagnostics::Diagnostic;
 use crate::config::parse::DaemonFile;
 use crate::config::paths::Paths;
 use crate::config::spec::{ServerName, ServerSpec};
-use crate::control::{ControlError, ErrorKind, Hello, Request};
+use crate::control::{ControlError, ErrorKind, Hello, Request, StatusSnapshot};
 use crate::ids::HostKey;
 use crate::supervise::Mode;
 use crate::time::Moment;
 
 use super::clock;
 use super::facts::DaemonFacts;
+use super::last_resort::contained;
 use super::shared::Shared;
 use super::systemd::render_status;
 use super::worker::{
@@ -43,6 +44,9 @@ const ATTACHMENT_LIMIT: usize = 4096;
 /// Workers for names that nobody configured, kept only for the hosts that asked for them.
 const STRANGER_LIMIT: usize = 64;
 
+/// How long all servers together may take to end before they are killed, whatever their own
+/// deadlines say: with the proof after it the daemon ends within twenty seconds.
+const END_BUDGET: Duration = Duration::from_secs(15);
 /// How long the last replies may take.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
@@ -66,6 +70,8 @@ pub(crate) enum Event {
     Unneeded,
     /// Whether the registry lives, and how its servers are.
     Pulse(oneshot::Sender<String>),
+    /// What is known without asking or measuring anything.
+    Snapshot(oneshot::Sender<StatusSnapshot>),
     /// SIGHUP.
     Reload,
     /// SIGTERM and SIGINT; a second one does not wait for anybody.
@@ -118,6 +124,9 @@ pub(crate) struct Registry {
     idle_exit: Option<Duration>,
     last_use: Moment,
     ending: Option<Mode>,
+    ending_reason: &'static str,
+    /// When servers that still end are not waited for any more.
+    kill_at: Option<Moment>,
     /// Who asked for the end, answered when it has come.
     farewells: Vec<Answer>,
 }
@@ -151,6 +160,8 @@ impl Registry {
             idle_exit,
             last_use: clock::now(),
             ending: None,
+            ending_reason: "",
+            kill_at: None,
             farewells: Vec::new(),
         }
     }
@@ -164,7 +175,13 @@ impl Registry {
                 Some(server) = self.returned.recv() => self.ticket_returned(&server).await,
                 Some(ended) = self.workers.join_next() => self.worker_ended(ended),
                 () = self.starts.wait() => {}
-                () = clock::sleep_until(idle) => self.end(Mode::Polite).await,
+                () = clock::sleep_until(idle) => {
+                    self.end(Mode::Polite, "no client has been there for long").await;
+                }
+                () = clock::sleep_until(self.kill_at) => {
+                    tracing::warn!("the servers take too long to end");
+                    self.end(Mode::Kill, "").await;
+                }
                 // Nothing that has changed matters to a daemon that ends.
                 is_due = self.watching.wait(), if self.ending.is_none() => {
                     if is_due {
@@ -177,6 +194,7 @@ impl Registry {
             // Whoever asked may have left.
             drop(answer.send(Ok(self::answer::no_outcomes())));
         }
+        self.record_end();
         // Nobody is told anything more; replies that are being written still go out.
         drop(self.events);
         let written = tokio::time::timeout(LAST_REPLIES, self.shared.serving.write()).await;
@@ -186,7 +204,10 @@ impl Registry {
     }
 
     async fn handle(&mut self, event: Event) {
-        if !matches!(event, Event::Evict(_) | Event::Pulse(_)) {
+        if !matches!(
+            event,
+            Event::Evict(_) | Event::Pulse(_) | Event::Snapshot(_)
+        ) {
             self.last_use = clock::now();
         }
         match event {
@@ -203,6 +224,7 @@ impl Registry {
             Event::Evict(host) => self.tell_all(|| Command::Evict(host)).await,
             // Whoever asked may have left.
             Event::Pulse(answer) => drop(answer.send(self.summary())),
+            Event::Snapshot(answer) => drop(answer.send(self.snapshot())),
             Event::Unneeded => self.forget_unneeded().await,
             Event::Reload => self.reload(None, false).await,
             Event::Terminate => {
@@ -210,7 +232,7 @@ impl Registry {
                     None => Mode::Polite,
                     Some(_) => Mode::Kill,
                 };
-                self.end(mode).await;
+                self.end(mode, "it got SIGTERM or SIGINT").await;
             }
         }
     }
@@ -243,7 +265,7 @@ impl Registry {
             Request::Reload { wait } => self.reload(Some(answer), wait).await,
             Request::Shutdown { now } => {
                 self.farewells.push(answer);
-                self.end(mode(now)).await;
+                self.end(mode(now), "`mcpd shutdown` was run").await;
             }
             // A connection that attaches never asks here.
             Request::Attach(_) => drop(answer.send(Err(ControlError::new(
@@ -268,6 +290,8 @@ impl Registry {
 
     /// The worker for a new host, made if the name has none.
     fn attach(&mut self, server: &str) -> Result<Attachment, ControlError> {
+        #[cfg(feature = "test-fakes")]
+        super::faults::in_registry(server);
         let refuse = |kind, message: String| Err(ControlError::new(kind, message));
         if self.ending.is_some() {
             return refuse(ErrorKind::Stopping, "the daemon is ending".to_owned());
@@ -321,7 +345,7 @@ impl Registry {
 
     fn add_slot(&mut self, server: &str, setting: Setting) {
         let (worker, handle) = Worker::new(server, self.shared.clone(), setting.clone());
-        self.workers.spawn(worker.run());
+        self.workers.spawn(contained(worker.run()));
         let slot = Slot {
             worker: handle,
             setting,
@@ -342,8 +366,10 @@ impl Registry {
         for (name, slot) in &mut self.slots {
             if slot.worker.inbox.is_closed() {
                 let setting = slot.setting.clone();
-                let (worker, handle) = Worker::new(name, self.shared.clone(), setting);
-                self.workers.spawn(worker.run());
+                let before = slot.worker.published.borrow().clone();
+                let shared = self.shared.clone();
+                let (worker, handle) = Worker::after_panic(name, shared, setting, &before);
+                self.workers.spawn(contained(worker.run()));
                 slot.worker = handle;
             }
         }
@@ -380,11 +406,15 @@ impl Registry {
     }
 
     /// Ends all workers at once; with `Kill`, those that are ending already do not wait any more.
-    async fn end(&mut self, mode: Mode) {
+    async fn end(&mut self, mode: Mode, why: &'static str) {
         if self.ending == Some(Mode::Kill) || self.ending == Some(mode) {
             return;
         }
+        if self.ending.is_none() {
+            self.ending_reason = why;
+        }
         self.ending = Some(mode);
+        self.kill_at = (mode == Mode::Polite).then(|| clock::now() + END_BUDGET);
         self.facts.notifier.stopping();
         self.facts.stop_listening();
         // Nothing opens one again: a daemon that ends applies no configuration.

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) serving: RwLock<()>,
     /// Some server is in another state than before.
     pub(crate) states_changed: Arc<Notify>,
+    /// The same for the record of states.
+    pub(crate) states_to_record: Arc<Notify>,
 }
 
 impl Shared {
@@ -67,6 +69,11 @@ impl Shared {
     /// The value of `MCPD_INSTANCE` for one run of one instance.
     pub(crate) fn tag(&self, instance: &str, generation: Generation) -> String {
         format!("{}/{instance}/{generation}", self.run_id)
+    }
+
+    /// What the tags of all runs of one instance begin with; the number of the run follows.
+    pub(crate) fn tags(&self, instance: &str) -> String {
+        format!("{}/{instance}/", self.run_id)
     }
 
     /// A worker without a configuration has nothing left to do.

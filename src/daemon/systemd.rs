@@ -40,7 +40,7 @@ const STATUS_GAP: Duration = Duration::from_millis(250);
 const NAMED_LIMIT: usize = 5;
 
 /// Whether `environment` was made by systemd for the process `pid`, and not for one of its parents.
-fn is_main_process(environment: &Environment, pid: u32) -> bool {
+pub fn is_main_process(environment: &Environment, pid: u32) -> bool {
     names_process(environment, "SYSTEMD_EXEC_PID", pid)
 }
 
@@ -71,12 +71,17 @@ fn watchdog_interval(environment: &Environment, pid: u32) -> Option<Duration> {
     (!interval.is_zero()).then_some(interval)
 }
 
-/// The listening socket that the service manager made for `path`. To be called once.
+/// The listening socket that the service manager made for `path`, if it handed one to the process
+/// `pid`: this one, or its warden. To be called once.
 ///
 /// # Errors
 /// What was handed over is not open, or is no socket that listens at `path`.
-pub(super) fn take_listener(environment: &Environment, path: &Path) -> io::Result<Option<OwnedFd>> {
-    let Some(descriptor) = control_descriptor(environment, std::process::id()) else {
+pub(super) fn take_listener(
+    environment: &Environment,
+    pid: u32,
+    path: &Path,
+) -> io::Result<Option<OwnedFd>> {
+    let Some(descriptor) = control_descriptor(environment, pid) else {
         return Ok(None);
     };
     let listener = take_inherited(descriptor)?;

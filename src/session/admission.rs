@@ -91,6 +91,11 @@ impl Mux {
             return self.decide_initialize(incoming);
         }
         if era == Era::Legacy && self.session_of(incoming.host) == Session::New {
+            // Where nobody can serve, an `initialize` was refused too: what follows hears the same
+            // reason, not that it came too early.
+            if let Some(refusal) = self.refusal_on_arrival() {
+                return Decision::Refuse(Failure::refused(refusal, &self.config.server));
+            }
             return invalid_params(format!("`{method}` may not come before `initialize`"));
         }
         if era == Era::Legacy && matches!(method, "server/discover" | "subscriptions/listen") {

@@ -43,6 +43,11 @@ impl Backoff {
         self.unstable
     }
 
+    /// Takes over the unstable runs that somebody else has counted.
+    pub const fn count(&mut self, unstable: u32) {
+        self.unstable = unstable;
+    }
+
     /// Forgets the unstable runs: a person or an edit asked for a fresh start.
     pub const fn reset(&mut self) {
         self.unstable = 0;

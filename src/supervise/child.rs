@@ -25,6 +25,7 @@ use super::process_tree::{
     Leader, Number, Process, has_variable, members_of, read_all, read_process,
 };
 use super::reap::{Nursery, to_pid};
+use super::records::RecordFile;
 use super::state::{ExitStatus, StopSignal};
 use super::sys;
 
@@ -53,6 +54,8 @@ pub(super) struct Group {
     nursery: Arc<Nursery>,
     way: GroupSignal,
     reaped: Mutex<bool>,
+    /// Stands until nothing is left.
+    record: Mutex<Option<RecordFile>>,
 }
 
 impl Group {
@@ -63,6 +66,7 @@ impl Group {
         leaf: Option<Leaf>,
         nursery: Arc<Nursery>,
         way: GroupSignal,
+        record: Option<RecordFile>,
     ) -> Self {
         Self {
             leader,
@@ -75,6 +79,7 @@ impl Group {
             nursery,
             way,
             reaped: Mutex::new(false),
+            record: Mutex::new(record),
         }
     }
 
@@ -202,6 +207,13 @@ impl Group {
         ))
     }
 
+    fn forget_record(&self) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = record.take() {
+            record.remove();
+        }
+    }
+
     fn is_reaped(&self) -> MutexGuard<'_, bool> {
         self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,6 +266,7 @@ impl ProcessGroup for Group {
         }
         leaders.remove(&self.leader.pid);
         *reaped = true;
+        self.forget_record();
         match &self.leaf {
             Some(leaf) => leaf.remove(),
             None => Ok(()),
@@ -283,6 +296,7 @@ impl Drop for Group {
                 _ => StopSignal::Sweep,
             }));
             if self.members().is_ok_and(|left| left.is_empty()) {
+                self.forget_record();
                 break;
             }
         }

@@ -63,6 +63,10 @@ pub trait Launcher: Send + Sync + fmt::Debug {
     /// killed and reaped.
     fn spawn(&self, plan: LaunchPlan, generation: Generation)
     -> Boxed<Result<Child, SpawnFailure>>;
+
+    /// Ends whoever carries a tag that is `tags` and a generation, of runs that nobody holds any
+    /// more. Gives the pids of those that are left.
+    fn sweep(&self, tags: String) -> Boxed<io::Result<Vec<u32>>>;
 }
 
 /// A process that was just made. Take it apart: each part may live in a task of its own.

@@ -134,6 +134,34 @@ pub fn members_of(
     members
 }
 
+/// The living processes among `all` that descend from `root`, itself left out.
+pub fn descendants_of(root: u32, all: Vec<Process>) -> Vec<Process> {
+    let mut belongs = HashSet::from([root]);
+    add_descendants(&mut belongs, &all, root);
+    belongs.remove(&root);
+    all.into_iter()
+        .filter(|process| belongs.contains(&process.pid) && process.is_alive())
+        .collect()
+}
+
+/// The living processes among `all` that are one of `seeds` or descend from one, but neither this
+/// process nor any that it descends from.
+pub fn with_descendants(mut seeds: HashSet<u32>, all: Vec<Process>) -> Vec<Process> {
+    let ourselves = std::process::id();
+    add_descendants(&mut seeds, &all, ourselves);
+    let parents: HashMap<u32, u32> = all.iter().map(|it| (it.pid, it.parent)).collect();
+    let mut at = Some(ourselves);
+    // A chain cannot be longer than the list; the bound ends a walk over a torn one.
+    for _ in 0..=all.len() {
+        let Some(pid) = at else { break };
+        seeds.remove(&pid);
+        at = parents.get(&pid).copied();
+    }
+    all.into_iter()
+        .filter(|process| seeds.contains(&process.pid) && process.is_alive())
+        .collect()
+}
+
 fn add_descendants(belongs: &mut HashSet<u32>, all: &[Process], ourselves: u32) {
     let mut children: HashMap<u32, Vec<&Process>> = HashMap::new();
     for process in all {
@@ -167,6 +195,18 @@ pub fn has_variable(pid: u32, entry: &[u8]) -> bool {
             .read_to_end(&mut environment)
     });
     read.is_ok() && environment.split(|byte| *byte == 0).any(|it| it == entry)
+}
+
+/// The value of the variable `name` in the environment that `pid` was executed with, if that can
+/// be read and has it.
+pub fn read_variable(pid: u32, name: &[u8]) -> Option<Vec<u8>> {
+    let mut environment = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
+    file.take(ENVIRONMENT_LIMIT_BYTES)
+        .read_to_end(&mut environment)
+        .ok()?;
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(b"=")?.to_vec()))
 }
 
 /// How memory was counted.
@@ -370,6 +410,22 @@ mod tests {
         ];
         let found = members_of(leader, Number::Free, &all, 1, |pid| pid == 90);
         assert_eq!(found, [90, 91]);
+    }
+
+    #[test]
+    fn descendants_are_found_below_others_and_live() {
+        let found = descendants_of(
+            10,
+            vec![
+                process(1, 0, 1, 1, 'S'),
+                process(10, 1, 10, 10, 'S'),
+                process(11, 10, 11, 11, 'Z'),
+                process(12, 11, 12, 12, 'S'),
+                process(13, 1, 10, 10, 'S'),
+            ],
+        );
+        let pids: Vec<u32> = found.iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [12]);
     }
 
     #[test]

@@ -11,13 +11,18 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, set_child_subreaper, waitid,
 };
 
 use super::process_tree::read_all;
+use super::records::Records;
+use super::sweep::pause;
+
+/// Looks at a lock that is held before it is gone without: about a second.
+const LOCK_LOOKS: usize = 50;
 
 /// The leaders that are not reaped yet. Spawn and registration, reaping and removal, and every
 /// round over the adoptees happen under its lock: a child that dies at once is not taken for an
@@ -25,6 +30,8 @@ use super::process_tree::read_all;
 #[derive(Debug, Default)]
 pub(super) struct Nursery {
     leaders: Mutex<HashSet<u32>>,
+    /// Where runs are recorded for a later daemon, once that is known.
+    pub(super) records: OnceLock<Records>,
 }
 
 /// What one round found.
@@ -50,6 +57,18 @@ impl Nursery {
     /// A panic elsewhere leaves the set as it was: it is only ever changed whole.
     pub(super) fn lock(&self) -> MutexGuard<'_, HashSet<u32>> {
         self.leaders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::lock`], but gives up where it is held for long: by a thread that broke.
+    pub(super) fn try_lock_patiently(&self) -> Option<MutexGuard<'_, HashSet<u32>>> {
+        for round in 0..LOCK_LOOKS {
+            match self.leaders.try_lock() {
+                Ok(leaders) => return Some(leaders),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => pause(round),
+            }
+        }
+        None
     }
 
     /// Reaps every adoptee that has ended and names the others.

@@ -31,7 +31,8 @@ use super::failure::{SpawnFailure, Stage};
 use super::launcher::{Boxed, Child, LaunchPlan, Launcher};
 use super::process_tree::{Leader, read_process};
 use super::reap::{Adoptees, Nursery, to_pid};
-use super::sys;
+use super::records::Records;
+use super::{sweep, sys};
 use crate::ids::Generation;
 
 /// This file as it runs, even when a newer one stands at its path.
@@ -104,6 +105,19 @@ impl Spawner {
         drop(self.delegated.set(delegated));
     }
 
+    /// Records every run from here on. To be called once, before the first spawn.
+    pub(crate) fn record_in(&self, records: Records) {
+        // A second call would come from a second daemon in one process, which only tests have.
+        drop(self.nursery.records.set(records));
+    }
+
+    /// At the orderly end, when nothing is left.
+    pub(crate) fn finish_records(&self) {
+        if let Some(records) = self.nursery.records.get() {
+            records.finish();
+        }
+    }
+
     /// Reaps what we adopted and what has ended, see [`reap`](super::reap).
     ///
     /// # Errors
@@ -119,6 +133,18 @@ impl Spawner {
     /// `/proc` cannot be read.
     pub fn kill_adopted(&self) -> io::Result<()> {
         self.nursery.kill_adopted()
+    }
+
+    /// Ends all that descends from this process, whoever it belonged to, and starts nothing
+    /// meanwhile: for the end of the daemon, in order or not. Gives the pids of those that are left
+    /// after so many rounds.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub(crate) fn end_everything(&self, rounds: usize) -> io::Result<Vec<u32>> {
+        // Whoever holds it for longer than this is the one that broke.
+        let _nothing_starts = self.nursery.try_lock_patiently();
+        sweep::end_descendants(rounds)
     }
 
     /// Reaps adoptees for ever: on every SIGCHLD, and now and then while any live.
@@ -156,6 +182,16 @@ impl Launcher for Spawner {
             let dead = || SpawnFailure::new(Stage::Spawn, None, "the spawner thread has ended");
             sent.map_err(|_| dead())?;
             made.await.map_err(|_| dead())?
+        })
+    }
+
+    fn sweep(&self, tags: String) -> Boxed<io::Result<Vec<u32>>> {
+        Box::pin(async move {
+            // It reads all of `/proc`, some milliseconds and more than once.
+            let swept = tokio::task::spawn_blocking(move || sweep::end_runs(&tags));
+            swept
+                .await
+                .unwrap_or_else(|panic| Err(io::Error::other(panic)))
         })
     }
 }
@@ -204,6 +240,10 @@ impl Maker {
             // It is unreaped, so it is there; without `/proc` nothing could be proved anyway.
             start_ticks: read_process(pid).map_or(0, |process| process.start_ticks),
         };
+        // At once, so that a daemon that is killed from here on leaves word of it.
+        let records = self.nursery.records.get();
+        let folder = leaf.as_ref().map(Leaf::folder);
+        let record = records.and_then(|records| records.note(leader, &plan.tag, folder));
         let pidfd = Arc::new(pidfd);
         let group = Group::new(
             leader,
@@ -212,6 +252,7 @@ impl Maker {
             leaf,
             Arc::clone(&self.nursery),
             self.way,
+            record,
         );
         let (program, cwd): (PathBuf, PathBuf) = (plan.program.clone(), plan.cwd.clone());
         Ok(Child {

@@ -59,6 +59,17 @@ pub struct Supervisor {
     actions: VecDeque<Action>,
 }
 
+/// What is known of an instance whose worker broke.
+#[derive(Clone, Copy, Debug)]
+pub struct Broken {
+    pub generation: Generation,
+    /// Unstable runs in a row, without the one that broke.
+    pub unstable_runs: u32,
+    pub desired_up: bool,
+    /// A demand brings it up.
+    pub on_demand: bool,
+}
+
 #[derive(Debug)]
 enum Phase {
     /// `stopped`, whichever.
@@ -108,6 +119,37 @@ impl Supervisor {
             hinted: None,
             actions: VecDeque::new(),
         }
+    }
+
+    /// A supervisor of a server whose last run ended because mcpd itself broke: that counts as an
+    /// unstable run, so that one which breaks at each start is not started for ever.
+    pub fn after_internal_error(policy: Policy, seed: u64, known: Broken, now: Moment) -> Self {
+        let mut this = Self::new(policy, seed);
+        this.generation = known.generation;
+        this.desired_up = known.desired_up;
+        this.backoff.count(known.unstable_runs);
+        let result = RunResult::InternalError;
+        this.last_runs.push_front(EndedRun {
+            generation: known.generation,
+            status: None,
+            result,
+            message: "mcpd itself failed this server".to_owned(),
+            ended_at: now,
+            uptime: Duration::ZERO,
+            stable: false,
+            ended_by: None,
+        });
+        if this.desired_up {
+            this.follow_failure(false, result, now, Cause::Internal, now);
+        } else {
+            let rest = match known.on_demand {
+                true => Substate::NeverStarted,
+                false => Substate::Dead,
+            };
+            this.enter(Phase::Idle(rest), Cause::Internal, now);
+        }
+        this.announce();
+        this
     }
 
     /// Takes in what happened.

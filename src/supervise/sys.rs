@@ -58,7 +58,7 @@ pub(super) fn signal_group(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Re
 
 /// Gives every signal its default disposition. glibc's `sigaction` refuses 32 and 33, which it
 /// uses itself; ignored ones of these would be inherited too, so the kernel is asked directly.
-pub(super) fn reset_signals() -> io::Result<()> {
+pub(crate) fn reset_signals() -> io::Result<()> {
     // The kernel's struct sigaction: handler (SIG_DFL is 0), flags, restorer and an 8-byte mask,
     // in whichever order the port has them. All zero in any order; with room to spare.
     let default = [0_u64; 8];
@@ -93,7 +93,7 @@ pub(super) fn watch(pidfd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
 
 /// Makes sure that children that end become zombies: a process that was started with SIGCHLD
 /// ignored loses their exit status (`wait(2)`, notes). A handler that is installed stays.
-pub(super) fn keep_exit_statuses() {
+pub(crate) fn keep_exit_statuses() {
     // SAFETY: both structures are plain data, valid when zeroed; the second call is made only when
     // the signal is ignored, so no handler of anybody is lost.
     unsafe {

@@ -18,7 +18,10 @@ use super::wait::{wait_until, wait_within};
 /// A running `mcpd daemon`. Dropping it ends it in order and proves that it left nothing.
 #[derive(Debug)]
 pub(crate) struct TestDaemon {
+    /// What the test started: the daemon, or its warden.
     child: Option<Child>,
+    /// The daemon itself.
+    pid: i32,
     // Last, so that its check comes after the daemon's end.
     home: Home,
 }
@@ -55,14 +58,21 @@ impl TestDaemon {
             }
             UnixStream::connect(&socket).ok()
         });
+        let outer = i32::try_from(child.id()).expect("a pid");
         Self {
             child: Some(child),
+            pid: leaks::daemon_below(outer),
             home,
         }
     }
 
-    /// The pid of the process that the test started.
-    pub(crate) fn pid(&self) -> i32 {
+    /// The pid of the daemon itself.
+    pub(crate) const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The pid of the process that the test started: the daemon's warden, or the daemon.
+    pub(crate) fn outer_pid(&self) -> i32 {
         i32::try_from(self.child.as_ref().expect("it runs").id()).expect("a pid")
     }
 
@@ -121,7 +131,7 @@ impl TestDaemon {
         });
     }
 
-    /// Sends a signal to the daemon.
+    /// Sends a signal to the daemon itself.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).expect("the daemon is there");
     }
@@ -152,13 +162,13 @@ impl TestDaemon {
         status
     }
 
-    /// Ends the daemon by SIGTERM and gives the home back.
+    /// Ends the daemon by SIGTERM, as whoever started it would.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
-        self.signal(Signal::SIGTERM);
+        kill(Pid::from_raw(self.outer_pid()), Signal::SIGTERM).expect("it is there");
         self.wait_end(Duration::from_secs(30))
     }
 
-    /// Ends the daemon by SIGKILL: nothing of it runs any more, its children may.
+    /// Ends the daemon by SIGKILL: nothing of it runs any more, its children may where it had no warden.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         assert_eq!(self.wait_end(Duration::from_secs(10)).signal(), Some(9));
@@ -167,6 +177,13 @@ impl TestDaemon {
     /// Starts a daemon again in the same home.
     pub(crate) fn start_again(&mut self) {
         let command = self.home.command(&["daemon"]);
+        self.start_again_with(command);
+    }
+
+    /// As [`start_again`](Self::start_again), with options.
+    pub(crate) fn start_again_as(&mut self, options: &[&str]) {
+        let mut command = self.home.command(&["daemon"]);
+        command.args(options);
         self.start_again_with(command);
     }
 

@@ -17,7 +17,7 @@ use super::daemon::TestDaemon;
 use super::host::RawHost;
 use super::leaks;
 use super::record::Record;
-use super::wait::wait_within;
+use super::wait::wait_until;
 
 /// The program under test.
 pub(crate) const MCPD: &str = env!("CARGO_BIN_EXE_mcpd");
@@ -289,11 +289,9 @@ impl Drop for Home {
         }
         let home = self.folder.path().to_owned();
         let left = std::panic::catch_unwind(|| {
-            wait_within(
-                Duration::from_secs(5),
-                "the processes of the home end",
-                || leaks::processes_of(&home).is_empty().then_some(()),
-            );
+            wait_until("the processes of the home end", || {
+                leaks::processes_of(&home).is_empty().then_some(())
+            });
         });
         if left.is_err() {
             let left = leaks::processes_of(&home);

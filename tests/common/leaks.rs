@@ -60,6 +60,12 @@ pub(crate) fn children_of(pid: i32) -> Vec<i32> {
         .collect()
 }
 
+/// The daemon itself, where `pid` is that of its warden; else `pid`.
+pub(crate) fn daemon_below(pid: i32) -> i32 {
+    let is_daemon = |child: &i32| command_line(*child).contains("--guarded");
+    children_of(pid).into_iter().find(is_daemon).unwrap_or(pid)
+}
+
 /// The state letter of a process.
 pub(crate) fn state_of(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -23,12 +23,13 @@ const SESSION_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs `inside` in a session; the name is the test's own.
 pub(crate) fn in_session(name: &str, inside: impl FnOnce(&Session)) {
-    run_in(
-        rig(),
-        "a live user session of systemd (MCPD_SYSTEMD_RIG, as root)",
-        name,
-        inside,
-    );
+    in_session_within(SESSION_LIMIT, name, inside);
+}
+
+/// As [`in_session`], with a limit of its own.
+pub(crate) fn in_session_within(limit: Duration, name: &str, inside: impl FnOnce(&Session)) {
+    let needs = "a live user session of systemd (MCPD_SYSTEMD_RIG, as root)";
+    run_in(rig(), limit, needs, name, inside);
 }
 
 /// The same where the kernel counts memory and tasks: here if it does, else in a machine of its own.
@@ -41,10 +42,16 @@ pub(crate) fn in_machine(name: &str, inside: impl FnOnce(&Session)) {
     };
     let needs = "a user session of systemd with the controllers memory and pids \
         (MCPD_SYSTEMD_MACHINE, as root)";
-    run_in(program, needs, name, inside);
+    run_in(program, SESSION_LIMIT, needs, name, inside);
 }
 
-fn run_in(program: Option<PathBuf>, needs: &str, name: &str, inside: impl FnOnce(&Session)) {
+fn run_in(
+    program: Option<PathBuf>,
+    limit: Duration,
+    needs: &str,
+    name: &str,
+    inside: impl FnOnce(&Session),
+) {
     if std::env::var_os("SYSTEMD_RIG").is_some() {
         let session = Session::new();
         inside(&session);
@@ -66,13 +73,19 @@ fn run_in(program: Option<PathBuf>, needs: &str, name: &str, inside: impl FnOnce
         .args(["--exact", "--nocapture", name])
         .env("SYSTEMD_RIG_KEEP", folders.join(":"))
         .stdin(Stdio::null());
-    let output = output_within(SESSION_LIMIT, &mut command);
+    let output = output_within(limit, &mut command);
+    let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
+        "{said}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    for figure in said
+        .lines()
+        .filter_map(|line| line.find("FIGURE").map(|at| &line[at..]))
+    {
+        say(figure);
+    }
 }
 
 /// What makes sessions here.
@@ -175,9 +188,24 @@ impl Session {
     }
 
     pub(crate) fn host(&self) -> RawHost {
+        self.host_of("fake")
+    }
+
+    /// A host of one server.
+    pub(crate) fn host_of(&self, server: &str) -> RawHost {
         let mut command = Command::new(&self.program);
-        command.args(["connect", "fake"]);
+        command.args(["connect", server]);
         RawHost::through(command)
+    }
+
+    /// The servers that run, with all that they have started.
+    pub(crate) fn fakes(&self) -> Vec<i32> {
+        self.running(&[Path::new(FAKE)])
+    }
+
+    /// Takes back what a test has changed about the service.
+    pub(crate) fn remove_drop_in(&self) {
+        fs::remove_dir_all(self.path(".config/systemd/user/mcpd.service.d")).expect("the drop-in");
     }
 
     fn socket(&self) -> PathBuf {
@@ -187,9 +215,13 @@ impl Session {
 
     /// Everything that runs of mcpd or of its servers.
     fn processes(&self) -> Vec<i32> {
+        self.running(&[&self.program, Path::new(FAKE)])
+    }
+
+    fn running(&self, programs: &[&Path]) -> Vec<i32> {
         let is_ours = |pid: &i32| {
             let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            program == self.program || program == Path::new(FAKE)
+            programs.contains(&program.as_path())
         };
         let listed = fs::read_dir("/proc").expect("/proc").flatten();
         listed

@@ -191,13 +191,16 @@ fn leave_the_host() -> Result<(), CliError> {
 }
 
 /// Descriptors above standard error. Called before this process opens any of its own.
-fn inherited_descriptors() -> Result<Vec<i32>, CliError> {
+pub(super) fn inherited_descriptors() -> Result<Vec<i32>, CliError> {
     let listing = std::fs::read_dir("/proc/self/fd")
         .map_err(|error| CliError::internal("cannot list /proc/self/fd").because(error))?;
-    Ok(listing
+    let mut open: Vec<i32> = listing
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|descriptor| *descriptor > 2)
-        .collect())
+        .collect();
+    // The listing's own is closed by now, and its number will be another's.
+    open.retain(|descriptor| std::fs::read_link(format!("/proc/self/fd/{descriptor}")).is_ok());
+    Ok(open)
 }
 
 /// What passes from the host to the daemon: who and where the user is and how the network is

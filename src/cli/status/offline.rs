@@ -10,10 +10,11 @@ use crate::cli::places::Places;
 use crate::config::diagnostics::Diagnostic;
 use crate::config::environment::Base;
 use crate::config::load::{LoadRequest, Loaded, load};
+use crate::config::regular_file::read_regular_file;
 use crate::config::spec::{ServerName, ServerSpec};
 use crate::control::{
-    ConfigStatus, ConfigVerdict, DaemonStatus, SCHEMA, ServerStatus, State, StatusSnapshot,
-    Substate,
+    ConfigStatus, ConfigVerdict, DaemonStatus, END_RECORD_FILE, EndRecord, LastDaemon, SCHEMA,
+    STATE_RECORD_FILE, ServerStatus, State, StateRecord, StatusSnapshot, Substate,
 };
 
 /// Says that no daemon runs and lists what is configured.
@@ -31,8 +32,12 @@ pub(super) fn report(
         last_daemon_file: None,
     });
     let mut snapshot = snapshot(&loaded, places);
+    snapshot.last = last_daemon(places).map(Box::new);
     if let Some(name) = name {
         snapshot.servers.retain(|server| server.name == name);
+        if let Some(last) = &mut snapshot.last {
+            last.servers.retain(|server| server.name == name);
+        }
         if snapshot.servers.is_empty() {
             return Err(unknown_server(name));
         }
@@ -65,7 +70,30 @@ fn snapshot(loaded: &Loaded, places: &Places) -> StatusSnapshot {
             .iter()
             .map(|(name, found)| server(name, found.as_ref()))
             .collect(),
+        last: None,
     }
+}
+
+/// What the daemon of these places that ran last has left word of.
+fn last_daemon(places: &Places) -> Option<LastDaemon> {
+    let folder = places.paths.state_dir();
+    let read = |name| read_regular_file(&folder.join(name)).ok();
+    let state = read(STATE_RECORD_FILE)?.bytes;
+    let state: StateRecord = serde_json::from_slice(&state).ok()?;
+    let daemon = state.snapshot.daemon;
+    // Another daemon may have had the same state folder.
+    if daemon.socket != places.socket.to_string_lossy() {
+        return None;
+    }
+    let end = read(END_RECORD_FILE)
+        .and_then(|file| serde_json::from_slice::<EndRecord>(&file.bytes).ok())
+        .filter(|end| end.pid == daemon.pid);
+    Some(LastDaemon {
+        pid: daemon.pid,
+        recorded_at: state.written_at,
+        end,
+        servers: state.snapshot.servers,
+    })
 }
 
 fn server(name: &ServerName, found: Result<&ServerSpec, &Vec<Diagnostic>>) -> ServerStatus {
@@ -105,6 +133,9 @@ fn render_offline(snapshot: &StatusSnapshot, ended: bool) -> String {
         "no daemon is running{why} at {}\n",
         escape(&snapshot.daemon.socket)
     );
+    if let Some(last) = &snapshot.last {
+        _ = writeln!(text, "{}", render_last(last));
+    }
     let folder = escape(&snapshot.daemon.config_dir);
     if snapshot.servers.is_empty() {
         // Writing to a string cannot fail.
@@ -124,11 +155,45 @@ fn render_offline(snapshot: &StatusSnapshot, ended: bool) -> String {
         };
         let line = format!("  {:width$}  {off}{said}", server.name);
         _ = writeln!(text, "{}", line.trim_end());
+        if let Some(was) = snapshot
+            .last
+            .as_ref()
+            .and_then(|last| render_was(last, &server.name))
+        {
+            _ = writeln!(text, "  {:width$}  {was}", "");
+        }
     }
     for error in &snapshot.daemon.errors {
         _ = writeln!(text, "error: {}", escape(error));
     }
     text
+}
+
+/// Why the last daemon ended.
+fn render_last(last: &LastDaemon) -> String {
+    let pid = last.pid;
+    match &last.end {
+        Some(end) => {
+            let how = if end.orderly { "ended" } else { "broke" };
+            let (at, reason) = (escape(&end.at), escape(&end.reason));
+            format!("the last one (pid {pid}) {how} at {at}: {reason}")
+        }
+        None => format!(
+            "the last one (pid {pid}) ended without a word after {}: it was killed, or the machine went down",
+            escape(&last.recorded_at)
+        ),
+    }
+}
+
+/// What a server was when that was last recorded, unless it was simply down.
+fn render_was(last: &LastDaemon, name: &str) -> Option<String> {
+    let server = last.servers.iter().find(|server| server.name == name)?;
+    let reason = server.reason.as_deref().map(escape);
+    match (server.state, reason) {
+        (State::Stopped, _) => None,
+        (state, Some(reason)) => Some(format!("was {}: {reason}", state.as_str())),
+        (state, None) => Some(format!("was {}", state.as_str())),
+    }
 }
 
 #[cfg(test)]
@@ -171,5 +236,39 @@ mod tests {
           jira        jira.toml:4:9 unknown key "comand"
           off         (disabled)
         "#);
+        let mut was = named("calculator");
+        was.state = State::Failed;
+        was.reason = Some("exited with code 1".to_owned());
+        let mut last = LastDaemon {
+            pid: 7,
+            recorded_at: "2026-11-30T12:00:00.000Z".to_owned(),
+            end: None,
+            servers: vec![was, named("off")],
+        };
+        let after = |last: &LastDaemon| {
+            let last = Some(Box::new(last.clone()));
+            let snapshot = StatusSnapshot {
+                last,
+                ..snapshot.clone()
+            };
+            render_offline(&snapshot, false)
+        };
+        insta::assert_snapshot!(after(&last), @r#"
+        no daemon is running at /r/mcpd.sock
+        the last one (pid 7) ended without a word after 2026-11-30T12:00:00.000Z: it was killed, or the machine went down
+        configured in /c:
+          calculator  Four operations
+                      was failed: exited with code 1
+          jira        jira.toml:4:9 unknown key "comand"
+          off         (disabled)
+        "#);
+        last.end = Some(EndRecord {
+            pid: 7,
+            at: "2026-11-30T12:00:01.000Z".to_owned(),
+            orderly: false,
+            reason: "panic in thread main at src/x.rs:1: no".to_owned(),
+        });
+        let said = after(&last);
+        assert!(said.contains("(pid 7) broke at 2026-11-30T12:00:01.000Z: panic in thread main"));
     }
 }

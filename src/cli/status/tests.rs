@@ -102,6 +102,7 @@ fn web() -> ServerStatus {
 
 fn snapshot(servers: Vec<ServerStatus>) -> StatusSnapshot {
     StatusSnapshot {
+        last: None,
         schema: SCHEMA,
         daemon: DaemonStatus {
             pid: 4121,

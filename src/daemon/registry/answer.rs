@@ -7,14 +7,15 @@ use serde_json::Value;
 
 use crate::config::diagnostics::Diagnostic;
 use crate::control::{
-    ControlError, Desired, ErrorKind, Outcome, OutcomeKind, Outcomes, SCHEMA, ServerStatus, State,
-    StatusSnapshot, StopStep,
+    ControlError, DaemonStatus, Desired, EndRecord, ErrorKind, Outcome, OutcomeKind, Outcomes,
+    SCHEMA, ServerStatus, State, StatusSnapshot, StopStep,
 };
 use crate::supervise::Mode;
 use crate::time::Moment;
 
 use super::super::clock;
 use super::super::facts::DaemonFacts;
+use super::super::state_record;
 use super::super::worker::{Command, Event, Published, WorkerHandle};
 use super::{Answer, Registry};
 
@@ -105,16 +106,7 @@ impl Registry {
             .filter(|(name, slot)| wanted(name) && !slot.setting.is_unknown())
             .map(|(_, slot)| (slot.worker.clone(), slot.socket.error()))
             .collect();
-        let mut daemon = self.facts.status(&self.shared);
-        daemon.generation = self.generation;
-        self.watching.name().clone_into(&mut daemon.watcher);
-        daemon.warnings.extend(self.watching.warnings());
-        daemon.attachments = self.attachments() as u64;
-        daemon.errors = self
-            .stray
-            .iter()
-            .map(Diagnostic::to_line_with_hint)
-            .collect();
+        let daemon = self.daemon_status();
         let with_processes = !names.is_empty();
         let facts = self.facts.clone();
         tokio::spawn(async move {
@@ -129,10 +121,56 @@ impl Registry {
                 schema: SCHEMA,
                 daemon,
                 servers,
+                last: None,
             };
             // Whoever asked may have left.
             drop(answer.send(Ok(to_value(&snapshot))));
         });
+    }
+
+    /// What the workers published last, without a look at their processes.
+    pub(super) fn snapshot(&self) -> StatusSnapshot {
+        let known = self
+            .slots
+            .values()
+            .filter(|slot| !slot.setting.is_unknown());
+        StatusSnapshot {
+            schema: SCHEMA,
+            daemon: self.daemon_status(),
+            servers: known
+                .map(|slot| slot.worker.published.borrow().status.clone())
+                .collect(),
+            last: None,
+        }
+    }
+
+    /// Leaves word of how and why this daemon ended.
+    pub(super) fn record_end(&self) {
+        let folder = &self.facts.state_dir;
+        state_record::write_state(folder, &state_record::now(self.snapshot()));
+        let end = EndRecord {
+            pid: std::process::id(),
+            at: clock::render_wall(clock::wall()),
+            orderly: true,
+            reason: self.ending_reason.to_owned(),
+        };
+        if let Err(error) = state_record::write_end(folder, &end) {
+            tracing::warn!(%error, ?folder, "the end cannot be recorded");
+        }
+    }
+
+    fn daemon_status(&self) -> DaemonStatus {
+        let mut daemon = self.facts.status(&self.shared);
+        daemon.generation = self.generation;
+        self.watching.name().clone_into(&mut daemon.watcher);
+        daemon.warnings.extend(self.watching.warnings());
+        daemon.attachments = self.attachments() as u64;
+        daemon.errors = self
+            .stray
+            .iter()
+            .map(Diagnostic::to_line_with_hint)
+            .collect();
+        daemon
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Host {
 
 impl Worker {
     pub(super) fn handle_arrival(&mut self, arrival: Arrival) {
+        #[cfg(feature = "test-fakes")]
+        super::super::faults::in_worker(arrival.info.client.as_deref());
         let host = Host {
             port: Port::new(arrival.stream),
             reader: arrival.reader,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::fingerprint::Fingerprint;
+use crate::control::{self, Desired};
 use crate::ids::{Generation, HostKey};
 use crate::session::{DropReason, Hold, HoldCause, Mux, MuxAction, Service, Unavailable};
 use crate::supervise::state::CancelReason;
@@ -93,6 +94,8 @@ pub(crate) struct Worker {
     /// When a host or the child last said something.
     last_activity: Option<Moment>,
     ending: bool,
+    /// The one before it broke.
+    is_replacement: bool,
 }
 
 impl Worker {
@@ -127,15 +130,48 @@ impl Worker {
             last_activity: None,
             unacknowledged: Vec::new(),
             ending: false,
+            is_replacement: false,
             setting,
             shared,
         };
         (worker, handle)
     }
 
+    /// The worker that takes the place of one that broke, which had published `before`. Its child
+    /// was killed with it; whatever may be left of that is ended before another is started.
+    pub(crate) fn after_panic(
+        name: &str,
+        shared: Arc<Shared>,
+        setting: Setting,
+        before: &Published,
+    ) -> (Self, WorkerHandle) {
+        let (mut worker, handle) = Self::new(name, shared, setting);
+        let before = &before.status;
+        let known = supervise::Broken {
+            generation: Generation(before.generation),
+            unstable_runs: u32::try_from(before.restarts_unstable).unwrap_or(u32::MAX),
+            desired_up: before.desired == Desired::Up && worker.setting.may_run(),
+            on_demand: matches!(
+                before.substate,
+                control::Substate::NeverStarted | control::Substate::IdleStopped
+            ),
+        };
+        worker.supervisor = Supervisor::after_internal_error(
+            worker.setting.policy(),
+            worker.shared.random_seed(),
+            known,
+            clock::now(),
+        );
+        worker.is_replacement = true;
+        worker.mark_changed();
+        (worker, handle)
+    }
+
     /// Works until the daemon ends or the server is given up, and leaves nothing behind.
     pub(crate) async fn run(mut self) {
-        self.begin(clock::now());
+        if !self.is_replacement {
+            self.begin(clock::now());
+        }
         loop {
             self.settle();
             self.publish();

@@ -69,6 +69,7 @@ impl Worker {
         let state = published.status.state;
         if self.publisher.send_replace(published).status.state != state {
             self.shared.states_changed.notify_one();
+            self.shared.states_to_record.notify_one();
         }
         for acknowledge in self.unacknowledged.drain(..) {
             // Whoever waited may have left.

@@ -24,6 +24,7 @@ use super::super::chain;
 use super::super::launch::{self, Prepared};
 use super::super::port::{Flushed, Port};
 use super::super::reader::{Lines, Reader};
+use super::super::shared::Shared;
 use super::super::stderr::{self, Tail};
 use super::{Event, Worker};
 
@@ -101,9 +102,17 @@ impl Worker {
         let shared = self.shared.clone();
         let tell = self.teller(generation);
         let (cancel, cancelled) = oneshot::channel::<()>();
+        let tags = shared.tags(&self.instance);
+        let is_replacement = self.is_replacement;
         let task = tokio::spawn(async move {
+            let prepare = async {
+                if is_replacement {
+                    end_leftovers(&shared, tags).await?;
+                }
+                launch::prepare(&spec, &shared, generation).await
+            };
             let prepared = tokio::select! {
-                prepared = launch::prepare(&spec, &shared, generation) => prepared,
+                prepared = prepare => prepared,
                 _ = cancelled => Err(called_off()),
             };
             let outcome = match prepared {
@@ -497,6 +506,16 @@ impl Worker {
                 drop(inbox.send(Event::Child(generation, event)).await);
             })
         }
+    }
+}
+
+/// Ends what may be left of the run of a worker that broke: nothing starts beside it.
+async fn end_leftovers(shared: &Shared, tags: String) -> Result<(), SpawnFailure> {
+    let refused = |detail| Err(SpawnFailure::new(Stage::Spawn, None, detail));
+    match shared.launcher.sweep(tags).await {
+        Ok(left) if left.is_empty() => Ok(()),
+        Ok(left) => refused(format!("processes of the run before are left: {left:?}")),
+        Err(error) => refused(format!("cannot look for the run before: {error}")),
     }
 }
 

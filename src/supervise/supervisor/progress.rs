@@ -279,7 +279,7 @@ impl Supervisor {
         }
     }
 
-    fn follow_failure(
+    pub(super) fn follow_failure(
         &mut self,
         stable: bool,
         result: RunResult,
