@@ -20,6 +20,7 @@ mod handshake;
 mod ids;
 mod lifecycle;
 mod looking;
+mod moving;
 mod notifications;
 mod pass_through;
 mod paths_args;

@@ -9,8 +9,9 @@ use super::Context;
 use super::error::{CliError, Verdict};
 use super::output::{Style, Tone};
 use super::places::Places;
+use super::server_file::daemon_base;
 use crate::config::diagnostics::{Code, Diagnostic, Severity};
-use crate::config::environment::{Base, Environment};
+use crate::config::environment::Base;
 use crate::config::load::{LoadRequest, load, load_daemon_file, load_server_file};
 use crate::config::presence::missing_files;
 use crate::config::watch_set::FolderSight;
@@ -42,7 +43,7 @@ struct Findings {
 
 pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
     let places = context.places()?;
-    let base = daemon_base(&places, context.environment.clone());
+    let (base, _) = daemon_base(&places, &context.environment);
     let mut findings = match arguments.files.as_slice() {
         [] => check_all(&places, &base),
         files => check_files(files, &places, &base)?,
@@ -62,19 +63,6 @@ pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdi
     } else {
         Verdict::Config
     })
-}
-
-/// What the daemon would build on, as far as it is known here: its PATH only if `mcpd.toml` has it.
-fn daemon_base(places: &Places, environment: Environment) -> Base {
-    let base = Base::new(environment.clone(), places.user.clone(), None);
-    // What is wrong with the file is told by the check itself.
-    let file = load_daemon_file(places.paths.config_dir(), &base)
-        .ok()
-        .flatten();
-    match file.and_then(|file| file.config.path) {
-        Some(path) => Base::new(environment, places.user.clone(), Some(path.into())),
-        None => base,
-    }
 }
 
 fn check_all(places: &Places, base: &Base) -> Findings {
@@ -194,6 +182,7 @@ fn summary(findings: &Findings, errors: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::environment::Environment;
     use crate::config::paths::PathFlags;
 
     /// What is found in a folder of `files`.

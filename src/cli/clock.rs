@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::time::render_wall;
+
 /// A point from which a wait is bounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Instant);
@@ -29,4 +31,10 @@ pub(crate) fn wall() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
+}
+
+/// The time as part of a file's name: `2026-11-30T21-40-07`, in UTC.
+pub(crate) fn date_for_a_name() -> String {
+    let text = render_wall(Duration::from_secs(wall().as_secs())).replace(':', "-");
+    text.trim_end_matches(".000Z").to_owned()
 }

@@ -12,6 +12,8 @@ mod daemon;
 mod error;
 mod escape;
 mod example_server;
+mod hosts;
+mod import;
 mod logs;
 mod mcp_client;
 mod outcomes;
@@ -20,6 +22,8 @@ mod places;
 mod reload;
 mod reset_failed;
 mod restart;
+mod server_file;
+mod server_name;
 mod service;
 mod shutdown;
 mod start;
@@ -28,6 +32,7 @@ mod status;
 mod stop;
 mod table;
 mod tools;
+mod whole_file;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -106,6 +111,10 @@ enum Command {
     Reload(reload::Arguments),
     /// Check the configuration without applying it
     Check(check::Arguments),
+    /// Take over the servers of other hosts' configuration files
+    Import(import::Arguments),
+    /// Show the hosts, and make them use the servers through mcpd
+    Hosts(hosts::Arguments),
     /// Show what a server wrote to standard error
     Logs(logs::Arguments),
     /// List the tools of a server, or of all
@@ -194,6 +203,8 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Shutdown(arguments) => shutdown::cmd_shutdown(&context, arguments),
         Command::Reload(arguments) => reload::cmd_reload(&context, arguments),
         Command::Check(arguments) => check::cmd_check(&context, arguments),
+        Command::Import(arguments) => import::cmd_import(&context, arguments),
+        Command::Hosts(arguments) => hosts::cmd_hosts(&context, arguments),
         Command::Logs(arguments) => logs::cmd_logs(&context, arguments),
         Command::Tools(arguments) => tools::cmd_tools(&context, arguments),
         Command::Call(arguments) => call::cmd_call(&context, arguments),

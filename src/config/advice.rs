@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::arg_secrets::{looks_like_token, names_secret, secret_arguments};
+use super::arg_secrets::{looks_like_secret, secret_arguments};
 use super::diagnostics::{Code, Diagnostic, Severity, SourceText};
 use super::environment::is_passed_to_daemon;
 use super::keys::SERVER_KEYS;
@@ -513,11 +513,9 @@ impl Advice<'_> {
                 .key
                 .strip_prefix("env.")
                 .filter(|name| !name.contains('.'))?;
-            let secret = names_secret(name)
-                || name.to_ascii_uppercase().ends_with("_KEY")
-                || looks_like_token(string.text);
-            let literal = !string.text.is_empty() && !string.text.contains("${");
-            (secret && literal).then(|| (string.span.clone(), string.key.clone()))
+            let literal = !string.text.contains("${");
+            (literal && looks_like_secret(name, string.text))
+                .then(|| (string.span.clone(), string.key.clone()))
         });
         if let Some((span, key)) = in_env.or(in_args) {
             let message = format!("others can read this file, and `{key}` holds a secret");

@@ -116,6 +116,18 @@ pub fn looks_like_token(word: &str) -> bool {
     starts && word.len() >= TOKEN_MIN_BYTES && !word.contains(char::is_whitespace)
 }
 
+/// Endings of variables that hold secrets and say so in no other way.
+const SECRET_ENDINGS: [&str; 5] = ["_KEY", "_PAT", "_PASS", "_PWD", "_AUTH"];
+
+/// Whether the value of a variable is a secret: by its name, or by the look of it.
+pub fn looks_like_secret(name: &str, value: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    let named = names_secret(name)
+        || SECRET_ENDINGS.iter().any(|ending| upper.ends_with(ending))
+        || matches!(upper.as_str(), "KEY" | "PAT" | "PASS" | "PWD");
+    !value.is_empty() && (named || looks_like_token(value) || password_in_url(value).is_some())
+}
+
 fn password_in_url(word: &str) -> Option<usize> {
     let authority_start = word.find("://")? + 3;
     let authority = word[authority_start..].split(['/', '?', '#']).next()?;

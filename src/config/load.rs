@@ -389,7 +389,7 @@ fn decode<'c>(path: &Path, contents: &'c FileContents) -> Result<&'c str, Vec<Di
 }
 
 /// Whether a path is a file, or a bare name is an executable one in an absolute folder of the PATH.
-fn is_program(path: &Path, search_path: &OsStr) -> bool {
+pub fn is_program(path: &Path, search_path: &OsStr) -> bool {
     if path.is_absolute() {
         return path.is_file();
     }

@@ -50,8 +50,8 @@ pub enum ReadError {
     Denied,
     #[error("is {0}, not a file")]
     NotRegular(&'static str),
-    #[error("has more than {} KiB", FILE_LIMIT_BYTES >> 10)]
-    TooLarge,
+    #[error("has more than {} KiB", limit_bytes >> 10)]
+    TooLarge { limit_bytes: u64 },
     #[error("cannot be read: {0}")]
     Io(io::Error),
 }
@@ -61,6 +61,14 @@ pub enum ReadError {
 /// # Errors
 /// See [`ReadError`].
 pub fn read_regular_file(path: &Path) -> Result<FileContents, ReadError> {
+    read_regular_file_up_to(path, FILE_LIMIT_BYTES)
+}
+
+/// Reads `path`, which may be larger than a file of ours.
+///
+/// # Errors
+/// See [`ReadError`].
+pub fn read_regular_file_up_to(path: &Path, limit_bytes: u64) -> Result<FileContents, ReadError> {
     // A fifo must not be opened even for a moment: whoever writes to it would see a reader.
     let before = std::fs::metadata(path).map_err(|error| explain(path, error))?;
     refuse_irregular(&before)?;
@@ -75,7 +83,7 @@ pub fn read_regular_file(path: &Path) -> Result<FileContents, ReadError> {
         .map_err(|error| explain(path, error))?;
     let metadata = file.metadata().map_err(ReadError::Io)?;
     refuse_irregular(&metadata)?;
-    let bytes = read_limited(&file)?;
+    let bytes = read_limited(&file, limit_bytes)?;
     Ok(FileContents {
         bytes,
         mode: metadata.mode() & 0o7777,
@@ -83,13 +91,13 @@ pub fn read_regular_file(path: &Path) -> Result<FileContents, ReadError> {
     })
 }
 
-fn read_limited(file: &File) -> Result<Vec<u8>, ReadError> {
+fn read_limited(file: &File, limit_bytes: u64) -> Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::new();
-    file.take(FILE_LIMIT_BYTES + 1)
+    file.take(limit_bytes + 1)
         .read_to_end(&mut bytes)
         .map_err(ReadError::Io)?;
-    if bytes.len() as u64 > FILE_LIMIT_BYTES {
-        return Err(ReadError::TooLarge);
+    if bytes.len() as u64 > limit_bytes {
+        return Err(ReadError::TooLarge { limit_bytes });
     }
     Ok(bytes)
 }

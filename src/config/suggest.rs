@@ -73,7 +73,7 @@ fn the_longer<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
 }
 
 /// The nearest of `known`, if it is near: a third of it may differ.
-pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let plain = normal(word);
     let distance = |key: &str| strsim::damerau_levenshtein(&plain, &normal(key));
     let (key, distance) = known

@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::units::write_whole;
 use crate::cli::error::CliError;
+use crate::cli::whole_file::write_whole;
 
 /// What became of `path`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,15 @@
 //! The two unit files: what is in them, and whether those on disk are ours.
 //!
-//! The texts are the repository's `systemd/`, filled in with the program's path. Writes a file whole
-//! or not at all.
+//! The texts are the repository's `systemd/`, filled in with the program's path.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::{SERVICE, SOCKET};
 use crate::cli::error::CliError;
+use crate::cli::whole_file::write_whole;
 
 const SERVICE_TEXT: &str = include_str!("../../../systemd/mcpd.service");
 const SOCKET_TEXT: &str = include_str!("../../../systemd/mcpd.socket");
@@ -133,27 +133,6 @@ fn not_ours(path: &Path, why: &str) -> CliError {
         path.display()
     ))
     .hint("whatever put it there has to take it away first; your own changes go into a drop-in: `systemctl --user edit mcpd.service`")
-}
-
-/// Writes a file under another name and then puts it in its place, so that nobody reads a half.
-pub(super) fn write_whole(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let new = PathBuf::from(name);
-    let write = || {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&new)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().inspect_err(|_| {
-        // It may never have been made.
-        drop(fs::remove_file(&new));
-    })
 }
 
 #[cfg(test)]
