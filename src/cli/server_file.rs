@@ -208,7 +208,9 @@ impl Servers {
         let names: Vec<&str> = self.found.keys().map(ServerName::as_str).collect();
         match (nearest(name, &names), names.is_empty()) {
             (Some(near), _) => error.hint(format!("did you mean {near:?}?")),
-            (None, true) => error.hint("there is none yet: `mcpd add` or `mcpd import` makes one"),
+            (None, true) => {
+                error.hint("there is none yet: `mcpd import` takes over those of other hosts")
+            }
             (None, false) => error.hint("`mcpd status` lists them all"),
         }
     }
