@@ -38,7 +38,7 @@ fn leftovers_are_not_servers() {
     assert_eq!(names, ["a"]);
 }
 
-/// A fifo in the folder blocks nothing.
+/// Fault 46: a fifo in the folder blocks nothing.
 #[test]
 fn a_fifo_blocks_nothing() {
     let home = Home::new();
@@ -123,7 +123,7 @@ fn check_takes_names() {
     );
 }
 
-/// C121: one broken file of four: three run and can be managed, the fourth is listed with its error.
+/// C121, fault 46: one broken file of four: three run and can be managed, the fourth is listed with its error.
 #[test]
 fn one_bad_file_spoils_nothing() {
     let home = Home::new();

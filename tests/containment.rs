@@ -6,13 +6,14 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::common::{
-    ControlGroup, FAKE, Home, QUICK, TestDaemon, error_code, quoted, state_of, wait_until,
+    ControlGroup, FAKE, Home, QUICK, TestDaemon, error_code, quoted, say, state_of, wait_until,
 };
 use crate::service::session::{in_machine, in_session};
 
@@ -94,7 +95,7 @@ fn groups_of_a_killed_daemon_are_swept_at_the_next_start() {
     let (server, stranger) = (daemon.server_pid("fake"), grandchild(&daemon, "fake"));
     assert!(is_alive(server) && is_alive(stranger));
     daemon.signal(Signal::SIGKILL);
-    let ended = daemon.wait_end(std::time::Duration::from_secs(30));
+    let ended = daemon.wait_end(Duration::from_secs(30));
     assert!(!ended.success(), "{ended:?} {:?}", ended.signal());
     let command = group.daemon(&daemon, "", "--containment cgroup");
     daemon.start_again_with(command);
@@ -167,6 +168,89 @@ fn the_weakest_level_is_told_and_still_finds_the_mark() {
     wait_until("it is gone", || (!is_alive(grandchild)).then_some(()));
 }
 
+/// A group of the older kind, whose processes can be frozen so that not even SIGKILL ends them.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn make(test: &str) -> Option<Self> {
+        let folder = Path::new("/sys/fs/cgroup/freezer");
+        let folder = folder.join(format!("mcpd-main-{}", std::process::id()));
+        let made = fs::create_dir(&folder).is_ok() && folder.join("freezer.state").exists();
+        if !made {
+            say(&format!(
+                "SKIPPED: {test} needs the freezer of cgroup version 1"
+            ));
+        }
+        made.then_some(Self(folder))
+    }
+
+    fn set(&self, state: &str) {
+        fs::write(self.0.join("freezer.state"), state).expect("the state");
+        wait_until("it is in that state", || {
+            let now = fs::read_to_string(self.0.join("freezer.state"));
+            (now.expect("the state").trim() == state).then_some(())
+        });
+    }
+
+    fn freeze(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("the process");
+        self.set("FROZEN");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.set("THAWED");
+        // It is empty once what was killed has gone.
+        wait_until("nobody is in the freezer", || fs::remove_dir(&self.0).ok());
+    }
+}
+
+/// Fault 25: what outlives SIGKILL is failed and named with where it waits, nothing is started in its place, the
+/// daemon's own end is not held up; once it is gone, all is well.
+#[test]
+fn what_cannot_be_killed_is_told_and_not_replaced() {
+    let Some(freezer) = Freezer::make("what_cannot_be_killed_is_told_and_not_replaced") else {
+        return;
+    };
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let mut daemon = home.start();
+    let pid = daemon.server_pid("fake");
+    freezer.freeze(pid);
+    let said = daemon.mcpd(&["stop", "fake"]).expect_code(3);
+    let said = said.stdout + &said.stderr;
+    assert!(
+        said.contains(&format!("outlived SIGKILL: process {pid}")),
+        "{said}"
+    );
+    let status = daemon.server_status("fake");
+    assert_eq!(
+        (&status["state"], &status["substate"]),
+        (&json!("failed"), &json!("unkillable"))
+    );
+    let holder = &status["stop"]["holders"][0];
+    assert_eq!(holder["pid"], pid, "{status}");
+    assert!(
+        holder["state"].is_string() && holder["name"] == "fake-mcp",
+        "{status}"
+    );
+    let page = daemon.mcpd(&["status", "fake"]).stdout;
+    assert!(page.contains(&format!("held up by: {pid} ")), "{page}");
+    daemon.mcpd(&["start", "fake"]).expect_code(3);
+    assert_eq!(daemon.record("fake").starts(), 1);
+    // Gone at last: what was asked for happens.
+    freezer.set("THAWED");
+    let status = daemon.wait_for_state("fake", "running");
+    assert_eq!(status["generation"], 2);
+
+    freezer.freeze(daemon.server_pid("fake"));
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.wait_end(Duration::from_secs(30));
+    assert_eq!(ended.code(), Some(0));
+    drop(freezer);
+}
+
 const LIMITS: &str = "[limits]\nmemory = \"64MiB\"\ntasks = 20\nopen_files = 64\n";
 
 /// A limit that nobody holds is said to be none; descriptors are limited everywhere.
@@ -211,9 +295,7 @@ fn limits_without_a_controller_are_named() {
     };
     let offered = fs::read_to_string(group.folder().join("cgroup.controllers"));
     if offered.expect("the group").contains("memory") {
-        crate::common::say(
-            "SKIPPED: limits_without_a_controller_are_named needs a machine without them",
-        );
+        say("SKIPPED: limits_without_a_controller_are_named needs a machine without them");
         return;
     }
     let home = Home::new();
@@ -294,18 +376,11 @@ fn memory_and_tasks_are_limited_where_they_are_counted() {
             let said = session.mcpd(&["call", "fake", "fork", "n=100"]).expect(0);
             let started: u32 = said.trim().parse().expect("a number");
             assert!((1..20).contains(&started), "{started} started");
-            let status = session.status();
-            let server = |name: &str| {
-                let servers = session.status()["servers"].clone();
-                let servers = servers.as_array().expect("a list").clone();
-                let found = servers.into_iter().find(|server| server["name"] == name);
-                found.expect("the server")
-            };
-            let resources = server("fake")["resources"].clone();
-            assert_eq!(resources["source"], "cgroup", "{status}");
+            let resources = session.server("fake")["resources"].clone();
+            assert_eq!(resources["source"], "cgroup", "{resources}");
             assert!(resources["tasks"].as_u64() > Some(1), "{resources}");
-            assert_eq!(server("fake")["limits"]["not_enforced"], json!([]));
-            let other = server("other")["pid"].clone();
+            assert_eq!(session.server("fake")["limits"]["not_enforced"], json!([]));
+            let other = session.server("other")["pid"].clone();
 
             let mut host = session.host();
             host.initialize();
@@ -313,11 +388,15 @@ fn memory_and_tasks_are_limited_where_they_are_counted() {
             assert_eq!(error_code(&answer), -31001, "{answer}");
             assert!(answer.to_string().contains("out of memory"), "{answer}");
             let fake = wait_until("it is back", || {
-                Some(server("fake")).filter(|server| server["state"] == "running")
+                Some(session.server("fake")).filter(|server| server["state"] == "running")
             });
             assert_eq!(fake["exit"]["result"], "oom-kill", "{fake}");
             assert_eq!(fake["exit"]["oom"], true);
-            assert_eq!(server("other")["pid"], other, "others are not touched");
+            assert_eq!(
+                session.server("other")["pid"],
+                other,
+                "others are not touched"
+            );
             assert_eq!(host.text("sum", json!({"a": 1})), "1");
             assert_eq!(session.property("mcpd.service", "NRestarts"), "0");
         },

@@ -455,7 +455,7 @@ fn another_configuration_is_another_daemon() {
     assert!(daemon.status().is_some(), "the first is not touched");
 }
 
-/// The control socket answers by id, survives garbage, and two clients at once get their own replies.
+/// Fault 36: the control socket answers by id, survives garbage, and two clients at once get their own replies.
 #[test]
 fn control_replies_are_matched_by_id() {
     let home = Home::new();
@@ -594,7 +594,7 @@ fn a_shutdown_by_a_child_is_refused_at_once() {
     assert!(daemon.status().is_some());
 }
 
-/// A lack of descriptors is told now and then, not at every try for as long as it lasts.
+/// Fault 38: a lack of descriptors is told now and then, not at every try for as long as it lasts.
 #[test]
 fn a_lack_of_descriptors_does_not_fill_the_log() {
     let home = Home::new();

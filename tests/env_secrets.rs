@@ -167,7 +167,7 @@ fn a_servers_path_comes_first() {
     );
 }
 
-/// C089: a program that is not found: the error lists the command, the PATH and what to do.
+/// C089, fault 1: a program that is not found: the error lists the command, the PATH and what to do.
 #[test]
 fn a_missing_program_names_path_and_remedy() {
     let home = Home::new();

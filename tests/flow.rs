@@ -82,7 +82,7 @@ fn a_host_that_holds_too_much_is_cut() {
     drop(deaf);
 }
 
-/// A child that reads nothing: the queue is bounded, then callers are refused; others are not disturbed.
+/// Fault 15: a child that reads nothing: the queue is bounded, then callers are refused; others are not disturbed.
 #[test]
 fn a_child_that_does_not_read_overloads_only_itself() {
     let home = Home::new();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Home, error_code, let_pass, text_of};
 
-/// C050: noise on stdout before and between replies reaches no host, is counted, and costs nothing.
+/// C050, fault 11: noise on stdout before and between replies reaches no host, is counted, and costs nothing.
 #[test]
 fn noise_between_replies_reaches_no_host() {
     let home = Home::new();
@@ -204,7 +204,7 @@ fn a_hosts_content_length_framing_is_refused_clearly() {
     host.initialize();
 }
 
-/// C064: invalid UTF-8 fails the request it belongs to, from either side, and no other.
+/// C064, fault 13: invalid UTF-8 fails the request it belongs to, from either side, and no other.
 #[test]
 fn invalid_utf8_fails_one_request() {
     let home = Home::new();
@@ -415,7 +415,7 @@ fn large_results_pass() {
     }
 }
 
-/// C074: past `message_limit` one request fails, with its id, either way, and the session goes on.
+/// C074, fault 12: past `message_limit` one request fails, with its id, either way, and the session goes on.
 #[test]
 fn a_message_over_the_limit_fails_one_request() {
     let home = Home::new();
@@ -504,7 +504,7 @@ fn large_messages_do_not_interleave() {
     }
 }
 
-/// A child may write CR LF, a BOM, one byte at a time, or separators that only JavaScript takes for line ends.
+/// Fault 13: a child may write CR LF, a BOM, one byte at a time, or separators that only JavaScript takes for line ends.
 #[test]
 fn unusual_but_valid_lines_are_read() {
     let home = Home::new();

@@ -12,7 +12,7 @@ use crate::common::{
     wait_until,
 };
 
-/// C001: a server with a timer that ignores the end of its input is ended all the same, by `stop` and with
+/// C001, fault 18: a server with a timer that ignores the end of its input is ended all the same, by `stop` and with
 /// the daemon.
 #[test]
 fn a_server_that_ignores_eof_is_ended() {
@@ -61,7 +61,7 @@ fn a_server_may_save_its_state() {
     assert!(daemon.record("fake").of("SIGNAL").is_empty());
 }
 
-/// C011: a server that ignores everything is ended within the sum of the deadlines, and the log says how.
+/// C011, fault 19: a server that ignores everything is ended within the sum of the deadlines, and the log says how.
 #[test]
 fn a_server_that_ignores_everything_is_killed_in_time() {
     let home = Home::new();
@@ -105,7 +105,7 @@ fn nothing_of_a_launchers_tree_survives_a_stop() {
     }
 }
 
-/// Every kind of grandchild is gone after a stop: in the group, in a session of its own, orphaned, deaf to
+/// Fault 21: every kind of grandchild is gone after a stop: in the group, in a session of its own, orphaned, deaf to
 /// SIGTERM, holding stdout.
 #[test]
 fn no_grandchild_gets_away() {
@@ -137,7 +137,7 @@ fn no_grandchild_gets_away() {
     }
 }
 
-/// The end of the leader is seen at once although an escaped grandchild holds its stdout, and the next copy
+/// Fault 22: the end of the leader is seen at once although an escaped grandchild holds its stdout, and the next copy
 /// starts only after that one is gone too.
 #[test]
 fn a_held_stdout_does_not_hide_the_leaders_end() {
@@ -291,7 +291,7 @@ fn a_spinning_server_is_killed() {
     );
 }
 
-/// C019: a server that shuts its stdin and stays is restarted; its caller gets an error; others go on.
+/// C019, fault 17: a server that shuts its stdin and stays is restarted; its caller gets an error; others go on.
 #[test]
 fn a_shut_stdin_is_one_servers_failure() {
     let home = Home::new();
@@ -312,7 +312,7 @@ fn a_shut_stdin_is_one_servers_failure() {
     assert_eq!(daemon.record("fine").starts(), 1);
 }
 
-/// A server that closes its stdout and stays is torn down after a second and restarted.
+/// Fault 16: a server that closes its stdout and stays is torn down after a second and restarted.
 #[test]
 fn a_closed_stdout_ends_the_run() {
     let home = Home::new();
@@ -391,7 +391,7 @@ fn a_typed_interrupt_reaches_the_daemon_alone() {
     assert_eq!(record.of("EOF").len(), 1);
 }
 
-/// A child that was stopped (SIGSTOP) is ended like any other.
+/// Fault 24: a child that was stopped (SIGSTOP) is ended like any other.
 #[test]
 fn a_stopped_process_is_ended() {
     let home = Home::new();
@@ -559,7 +559,7 @@ fn a_child_sees_nothing_of_the_daemon() {
     }
 }
 
-/// Many servers start at once; closing the input of one reaches it: no other child holds its pipe.
+/// Fault 42: many servers start at once; closing the input of one reaches it: no other child holds its pipe.
 #[test]
 fn the_end_of_input_reaches_each_of_many_servers() {
     let home = Home::new();
@@ -580,7 +580,7 @@ fn the_end_of_input_reaches_each_of_many_servers() {
     }
 }
 
-/// An orphan that the daemon adopted is reaped when it ends, although a managed child lives on.
+/// Fault 56: an orphan that the daemon adopted is reaped when it ends, although a managed child lives on.
 #[test]
 fn an_adopted_orphan_is_reaped() {
     let home = Home::new();

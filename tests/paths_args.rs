@@ -222,7 +222,7 @@ fn check_knows_the_usual_launchers() {
     }
 }
 
-/// C114: six ways not to start, six messages.
+/// C114, fault 2: six ways not to start, six messages.
 #[test]
 fn failures_to_start_are_told_apart() {
     let home = Home::new();

@@ -109,7 +109,7 @@ fn a_slow_start_is_one_start() {
     assert_eq!(daemon.record("fake").starts(), 1);
 }
 
-/// C029: servers that exit at once are tried with growing delays, whoever asks how often, and their last
+/// C029, fault 5: servers that exit at once are tried with growing delays, whoever asks how often, and their last
 /// words are shown.
 #[test]
 fn servers_that_exit_at_once_do_not_storm() {
@@ -150,7 +150,7 @@ fn servers_that_exit_at_once_do_not_storm() {
     );
 }
 
-/// C029: ten unstable runs in a row, or as many as `start_limit` says, are failed, with the reason.
+/// C029, fault 4: ten unstable runs in a row, or as many as `start_limit` says, are failed, with the reason.
 #[test]
 fn the_start_limit_ends_in_failed() {
     let home = Home::new();
@@ -181,7 +181,7 @@ fn a_handshake_alone_does_not_reset_the_back_off() {
     assert!((2..=5).contains(&starts), "{starts} starts in 7 s");
 }
 
-/// C039: nothing storms after the daemon was stopped for a while; a child that died meanwhile is found.
+/// C039, fault 52: nothing storms after the daemon was stopped for a while; a child that died meanwhile is found.
 #[test]
 fn a_stopped_daemon_catches_up_quietly() {
     let home = Home::new();

@@ -175,7 +175,7 @@ fn the_exit_code_tells() {
     daemon.mcpd(&["status", "-q", "bad"]).expect_code(3);
 }
 
-/// Exits are told apart: a code, a signal, a timed-out start, each with its result.
+/// Fault 6: exits are told apart: a code, a signal, a timed-out start, each with its result.
 #[test]
 fn results_are_told_apart() {
     let home = Home::new();

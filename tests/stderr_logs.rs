@@ -34,7 +34,7 @@ fn stderr_is_always_drained() {
     assert_eq!(logs.lines().count(), 3, "{logs}");
 }
 
-/// Ten megabytes before the handshake are no deadlock.
+/// Fault 14: ten megabytes before the handshake are no deadlock.
 #[test]
 fn a_flood_on_stderr_does_not_block_the_start() {
     let home = Home::new();

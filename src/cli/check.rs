@@ -14,7 +14,9 @@ use crate::config::diagnostics::{Code, Diagnostic, Severity};
 use crate::config::environment::Base;
 use crate::config::load::{LoadRequest, load, load_daemon_file, load_server_file};
 use crate::config::presence::missing_files;
+use crate::config::spec::ServerSpec;
 use crate::config::watch_set::FolderSight;
+use crate::supervise::cgroup::{Controllers, controllers_of_services};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -75,8 +77,10 @@ fn check_all(places: &Places, base: &Base) -> Findings {
     let mut diagnostics = loaded.errors();
     diagnostics.extend(loaded.warnings);
     let valid = loaded.servers.values().filter_map(|one| one.as_ref().ok());
+    let counted = controllers_of_services(base.user().uid);
     for spec in valid.filter(|spec| spec.enabled) {
         diagnostics.extend(missing_files(spec, base));
+        diagnostics.extend(vain_limits(spec, counted));
     }
     if loaded.seen.folder == FolderSight::Missing {
         let folder = &loaded.seen.servers_dir;
@@ -116,7 +120,11 @@ fn check_files(files: &[PathBuf], places: &Places, base: &Base) -> Result<Findin
         })?;
         let mut warnings = Vec::new();
         match load_server_file(&file, &daemon_file.defaults, base, &mut warnings) {
-            Ok(spec) if spec.enabled => warnings.extend(missing_files(&spec, base)),
+            Ok(spec) if spec.enabled => {
+                warnings.extend(missing_files(&spec, base));
+                let counted = controllers_of_services(base.user().uid);
+                warnings.extend(vain_limits(&spec, counted));
+            }
             Ok(_) => {}
             Err(errors) => findings.diagnostics.extend(errors),
         }
@@ -124,6 +132,32 @@ fn check_files(files: &[PathBuf], places: &Places, base: &Base) -> Result<Findin
     }
     Diagnostic::sort(&mut findings.diagnostics);
     Ok(findings)
+}
+
+/// The limits of `spec` that nobody can hold on this machine. Where the machine could, `status` tells
+/// whether the daemon does.
+fn vain_limits(spec: &ServerSpec, counted: Controllers) -> Vec<Diagnostic> {
+    let limits = &spec.launch.limits;
+    let all = [
+        (
+            "memory",
+            limits.memory_bytes.is_some(),
+            "memory",
+            counted.memory,
+        ),
+        ("tasks", limits.tasks.is_some(), "pids", counted.pids),
+    ];
+    let vain = all.into_iter().filter(|(.., is_counted)| !is_counted);
+    vain.filter(|(_, is_set, ..)| *is_set)
+        .map(|(key, _, controller, _)| {
+            let message = format!(
+                "`limits.{key}` is not enforced here: your services have no controller \"{controller}\""
+            );
+            Diagnostic::for_file(Severity::Warning, Code::Value, &spec.file, message)
+                .with_key(format!("limits.{key}"))
+                .with_hint("it takes a systemd of yours, and cgroup v2 with that controller")
+        })
+        .collect()
 }
 
 /// The file in `servers.d` of a server that was named instead of its file.
@@ -214,6 +248,27 @@ mod tests {
         assert!(text.contains("a.toml:1:1: error:"), "{text}");
         assert!(text.contains("b.toml:1:11: error:"), "{text}");
         assert!(!text.contains("c.toml"), "{text}");
+    }
+
+    #[test]
+    fn a_limit_that_nobody_holds_is_warned_of() {
+        let check = |memory, pids, expected: &[&str]| {
+            let text =
+                "command = \"sh\"\nlimits = { memory = \"1GiB\", tasks = 9, open_files = 99 }\n";
+            let root = tempfile::tempdir().unwrap();
+            let file = root.path().join("x.toml");
+            std::fs::write(&file, text).unwrap();
+            let environment: Environment = [("HOME", root.path())].into_iter().collect();
+            let places = Places::find(&PathFlags::default(), &environment).unwrap();
+            let base = Base::new(environment, places.user, None);
+            let spec = load_server_file(&file, &Default::default(), &base, &mut Vec::new());
+            let found = vain_limits(&spec.unwrap(), Controllers { memory, pids });
+            let keys: Vec<&str> = found.iter().map(|one| &*one.key_path).collect();
+            assert_eq!(keys, expected);
+        };
+        check(true, true, &[]);
+        check(false, true, &["limits.memory"]);
+        check(false, false, &["limits.memory", "limits.tasks"]);
     }
 
     #[test]

@@ -151,6 +151,20 @@ fn enable_controllers(folder: &Path, complaints: &mut Complaints) -> Controllers
     }
 }
 
+/// What a service of this user's systemd can be given; nothing where there is no such systemd.
+pub fn controllers_of_services(uid: u32) -> Controllers {
+    let manager = format!("/user.slice/user-{uid}.slice/user@{uid}.service");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let folder = folder_of(Path::new(&manager), &mounts);
+    let offered = folder.and_then(|folder| read(&folder.join("cgroup.controllers")).ok());
+    let offered = offered.unwrap_or_default();
+    let has = |name: &str| offered.split_whitespace().any(|it| it == name);
+    Controllers {
+        memory: has("memory"),
+        pids: has("pids"),
+    }
+}
+
 /// Our parent, if it is this very program and in the same group.
 fn guardian() -> Option<u32> {
     let parent = read_process(std::process::id())?.parent;

@@ -388,3 +388,50 @@ pub(super) async fn executed(
     let errno = errno.try_into().map_or(0, i32::from_le_bytes);
     Err(explain(stage, errno, &program, &cwd))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A process in a group of its own, so that a group that is signalled is never ours.
+    fn sleeper() -> Child {
+        Command::new("/bin/sleep")
+            .arg("1000")
+            .stdin(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Fault 26: a number that was seen as a member's and is somebody else's by now.
+    #[test]
+    fn who_began_at_another_time_is_not_signalled() {
+        let (leader, mut stranger) = (sleeper(), sleeper());
+        let pidfd = pidfd_open(to_pid(leader.id()).unwrap(), PidfdFlags::empty()).unwrap();
+        let seen = read_process(leader.id()).unwrap();
+        let identity = Leader {
+            pid: seen.pid,
+            start_ticks: seen.start_ticks,
+        };
+        let (pidfd, nursery) = (Arc::new(pidfd), Arc::default());
+        let way = GroupSignal::Best;
+        let group = Group::new(identity, pidfd, "", None, nursery, way, None);
+        let now = read_process(stranger.id()).unwrap();
+        let earlier = Process {
+            start_ticks: now.start_ticks - 1,
+            ..now.clone()
+        };
+        group
+            .signal_each([earlier].iter(), &[Signal::TERM])
+            .unwrap();
+        group.signal_each([now].iter(), &[Signal::KILL]).unwrap();
+        // The first that reached it is the one that ended it.
+        assert_eq!(stranger.wait().unwrap().signal(), Some(9));
+        // With the group goes the leader, reaped.
+        drop(group);
+        assert_eq!(read_process(leader.id()), None);
+    }
+}

@@ -293,7 +293,7 @@ impl Supervisor {
             },
             stop: match &self.phase {
                 Phase::Stopping(teardown) | Phase::Unkillable { teardown, .. } => {
-                    Some(teardown.status())
+                    Some(teardown.status(progress::holders(teardown, run)))
                 }
                 _ => None,
             },

@@ -295,11 +295,11 @@ impl Teardown {
         }
     }
 
-    pub fn status(&self) -> StopStatus {
+    pub fn status(&self, holders: Vec<u32>) -> StopStatus {
         StopStatus {
             phase: self.substate(),
             deadline: self.deadline,
-            holders: self.holders.clone(),
+            holders,
         }
     }
 

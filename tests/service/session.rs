@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::common::{FAKE, MCPD, RawHost, output_in_time, output_within, quoted, say, wait_until};
 
 /// How long a test may take together with the start of its session or machine.
-const SESSION_LIMIT: Duration = Duration::from_secs(300);
+const SESSION_LIMIT: Duration = Duration::from_secs(400);
 
 /// Runs `inside` in a session; the name is the test's own.
 pub(crate) fn in_session(name: &str, inside: impl FnOnce(&Session)) {
@@ -72,6 +72,7 @@ fn run_in(
         .arg(own)
         .args(["--exact", "--nocapture", name])
         .env("SYSTEMD_RIG_KEEP", folders.join(":"))
+        .env("SYSTEMD_RIG_BOOT_SECONDS", "240")
         .stdin(Stdio::null());
     let output = output_within(limit, &mut command);
     let said = String::from_utf8_lossy(&output.stdout);
@@ -173,6 +174,15 @@ impl Session {
     pub(crate) fn status(&self) -> Value {
         let said = self.mcpd(&["status", "--json"]).expect(0);
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+
+    /// The status of one server, whatever is wrong with any.
+    pub(crate) fn server(&self, name: &str) -> Value {
+        let said = self.mcpd(&["status", "--json"]).text;
+        let status: Value = serde_json::from_str(&said).unwrap_or_default();
+        let servers = status["servers"].as_array().cloned().unwrap_or_default();
+        let found = servers.into_iter().find(|server| server["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {said}"))
     }
 
     pub(crate) fn main_pid(&self) -> i32 {

@@ -4,6 +4,7 @@
 //! carries the tag, no child is left, dead or alive, and as many descriptors are open as before.
 
 mod contained;
+mod recycled;
 mod rig;
 
 use std::time::Duration;
@@ -56,6 +57,7 @@ fn work_after_the_end_of_stdin_is_let_finish() {
     );
 }
 
+/// Fault 18.
 #[test]
 fn a_server_that_ignores_the_end_of_stdin_is_terminated() {
     alone(
@@ -71,6 +73,7 @@ fn a_server_that_ignores_the_end_of_stdin_is_terminated() {
     );
 }
 
+/// Fault 19.
 #[test]
 fn a_server_that_ignores_everything_is_killed() {
     for_both_ways(
@@ -103,6 +106,7 @@ fn three_levels_of_launchers_go_with_the_first() {
     );
 }
 
+/// Fault 20.
 #[test]
 fn a_child_that_outlives_its_leader_is_killed() {
     for_both_ways(
@@ -126,6 +130,7 @@ fn a_child_that_outlives_its_leader_is_killed() {
 /// Leaves the group and the session, and is nobody's child but ours.
 const ESCAPEE: &str = "setsid sh -c '(trap \"\" TERM HUP; sleep 1000) & exit'; ";
 
+/// Fault 21.
 #[test]
 fn an_escapee_is_found_by_its_tag() {
     for_both_ways("an_escapee_is_found_by_its_tag", |world| async move {
@@ -134,6 +139,7 @@ fn an_escapee_is_found_by_its_tag() {
     });
 }
 
+/// Fault 22.
 #[test]
 fn an_escapee_that_holds_stdout_delays_nobody() {
     alone(
@@ -152,6 +158,7 @@ fn an_escapee_that_holds_stdout_delays_nobody() {
     );
 }
 
+/// Fault 23.
 #[test]
 fn a_crowd_that_grows_while_it_is_killed_is_gone_in_the_end() {
     alone(
@@ -165,6 +172,7 @@ fn a_crowd_that_grows_while_it_is_killed_is_gone_in_the_end() {
     );
 }
 
+/// Fault 24.
 #[test]
 fn a_stopped_process_hears_the_signal() {
     alone("a_stopped_process_hears_the_signal", |world| async move {
@@ -177,6 +185,7 @@ fn a_stopped_process_hears_the_signal() {
     });
 }
 
+/// Fault 16.
 #[test]
 fn stdout_that_closes_alone_ends_the_run() {
     alone(
@@ -193,6 +202,7 @@ fn stdout_that_closes_alone_ends_the_run() {
     );
 }
 
+/// Fault 9.
 #[test]
 fn a_start_that_takes_too_long_names_its_limit() {
     alone(
@@ -250,6 +260,7 @@ async fn check_refused(world: &World, change: impl FnOnce(&mut LaunchPlan), said
     assert_eq!(status.restarts, 0, "no retry");
 }
 
+/// Faults 2 and 3.
 #[test]
 fn what_cannot_be_executed_fails_at_once_in_its_own_words() {
     alone(
@@ -286,6 +297,7 @@ fn what_cannot_be_executed_fails_at_once_in_its_own_words() {
     );
 }
 
+/// Fault 39.
 #[test]
 fn a_child_has_what_it_should_and_nothing_else() {
     alone(
@@ -400,6 +412,7 @@ fn a_child_outlives_the_thread_that_asked_for_it() {
     );
 }
 
+/// Fault 42.
 #[test]
 fn no_pipe_leaks_from_one_child_into_another() {
     alone(
@@ -510,6 +523,7 @@ fn a_leader_stays_unreaped_until_it_is_asked_for() {
     );
 }
 
+/// Fault 56.
 #[test]
 fn adoptees_are_reaped_while_a_leader_is_not() {
     alone(
@@ -572,6 +586,7 @@ fn a_child_that_nobody_takes_is_ended() {
     });
 }
 
+/// Fault 17.
 #[test]
 fn a_closed_stdin_is_an_error_and_no_more() {
     alone(

@@ -543,12 +543,18 @@ impl Supervisor {
     }
 }
 
-fn unkillable_message(teardown: &Teardown, run: Option<&Run>) -> String {
+/// Who is left as far as it is known: the leader until it ends, then whom a look has found.
+pub(super) fn holders(teardown: &Teardown, run: Option<&Run>) -> Vec<u32> {
     let leader = run.and_then(|run| run.pid.filter(|_| run.exit.is_none()));
-    let holders = teardown.holders().iter().copied();
-    let mut pids: Vec<u32> = leader.into_iter().chain(holders).collect();
+    let found = teardown.holders().iter().copied();
+    let mut pids: Vec<u32> = leader.into_iter().chain(found).collect();
     pids.sort_unstable();
     pids.dedup();
+    pids
+}
+
+fn unkillable_message(teardown: &Teardown, run: Option<&Run>) -> String {
+    let pids = holders(teardown, run);
     match pids.is_empty() {
         true => "the launcher owes an answer; nothing starts before it".to_owned(),
         false => {

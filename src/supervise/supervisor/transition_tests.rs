@@ -258,11 +258,14 @@ fn a_stop_that_nothing_helps_goes_through_every_step_to_unkillable() {
     assert_eq!(status.message, "outlived SIGKILL: process 100");
 }
 
+/// Fault 25.
 #[test]
 fn nothing_starts_before_an_unkillable_one_is_gone() {
     let mut play = Play::ready(Policy::default());
     play.stop(Mode::Kill).pass(seconds(3));
     play.check(Substate::Unkillable);
+    let stop = play.supervisor.status().stop;
+    assert_eq!(stop.map(|stop| stop.holders), Some(vec![100]), "the leader");
     play.actions();
     play.start().restart().tell(Event::Demand).pass(seconds(60));
     play.check(Substate::Unkillable);
@@ -561,6 +564,7 @@ fn a_lack_of_resources_is_retried_by_the_clock() {
     play.pass(seconds(2)).check(Substate::Spawn);
 }
 
+/// Fault 4.
 #[test]
 fn unstable_runs_back_off_and_are_given_up() {
     let mut play = Play::new(Policy::default());
@@ -596,6 +600,7 @@ fn unstable_runs_back_off_and_are_given_up() {
     assert_eq!(play.supervisor.status().unstable_runs, 0);
 }
 
+/// Faults 7 and 8.
 #[test]
 fn a_stable_run_is_followed_at_once_and_a_short_one_is_not() {
     for (ready_s, stable) in [(61, true), (59, false)] {

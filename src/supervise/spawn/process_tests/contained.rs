@@ -294,6 +294,29 @@ fn sitting_in(folder: &Path, name: &str) -> Child {
     sitter
 }
 
+/// Whoever is in the group holds its end up, also one that is older than the run and bears no sign of it.
+#[test]
+fn a_guest_in_the_group_is_waited_for_and_ended() {
+    contained(
+        "a_guest_in_the_group_is_waited_for_and_ended",
+        |world| async move {
+            let mut guest = Command::new("/bin/sleep").arg("1000").spawn().unwrap();
+            let began = process_tree::read_process(guest.id()).unwrap().start_ticks;
+            let mut rig = world.rig("echo ready; cat >/dev/null");
+            rig.start();
+            rig.until(Substate::Ready).await;
+            let leader = rig.supervisor.status().pid.unwrap();
+            let leader = process_tree::read_process(leader).unwrap();
+            assert!(leader.start_ticks >= began);
+            let leaf = rig.group.as_ref().unwrap().control_group().unwrap();
+            fs::write(leaf.join("cgroup.procs"), guest.id().to_string()).unwrap();
+            rig.stop(Mode::Polite);
+            rig.until(Substate::Dead).await;
+            assert!(!guest.wait().unwrap().success());
+        },
+    );
+}
+
 /// C005: what an earlier daemon left in its groups is ended before anything is started, and nobody
 /// else is.
 #[test]
