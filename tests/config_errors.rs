@@ -286,7 +286,6 @@ fn a_key_of_a_later_version_is_refused_by_name() {
     let home = Home::new();
     for (number, line) in [
         "sharing = \"per-host\"",
-        "interactive = true",
         "watchdog = \"2m\"",
         "allow_mcpd = true",
     ]
@@ -300,10 +299,7 @@ fn a_key_of_a_later_version_is_refused_by_name() {
     }
     let outcome = home.mcpd(&["check"]).expect_code(78);
     let said = outcome.stdout + &outcome.stderr;
-    for (number, key) in ["sharing", "interactive", "watchdog", "allow_mcpd"]
-        .iter()
-        .enumerate()
-    {
+    for (number, key) in ["sharing", "watchdog", "allow_mcpd"].iter().enumerate() {
         assert!(
             said.contains(&format!("s{number}.toml:")) && said.contains(key),
             "{key}: {said}"

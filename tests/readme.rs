@@ -100,6 +100,7 @@ fn the_reference_is_complete() {
         "start_limit",
         "message_limit",
         "protocol",
+        "interactive",
         "memory_limit",
         "memory",
         "tasks",

@@ -85,6 +85,8 @@ fn compare(name: &ServerName, old: &ServerSpec, new: &ServerSpec) -> Option<Chan
     let mut why = launch_keys(&old.launch, &new.launch);
     why.extend(content_keys(old, new));
     let mut live = policy_keys(&old.policy, &new.policy);
+    // The child was told of its client when it started.
+    why.extend(live.extract_if(.., |key| key == "interactive"));
     if old.description != new.description {
         live.push("description".to_owned());
     }
@@ -187,7 +189,7 @@ fn policy_keys(old: &Policy, new: &Policy) -> Vec<String> {
         stop_timeout => "stop_timeout", stop_command => "stop_command",
         request_timeout => "request_timeout", max_calls => "max_calls",
         stable_after => "stable_after", start_limit => "start_limit",
-        message_limit_bytes => "message_limit", protocol => "protocol",
+        message_limit_bytes => "message_limit", interactive => "interactive", protocol => "protocol",
     }, but tools);
     keys.extend(differing!(&old.tools, &new.tools, ToolRules {
         allow => "tools.allow", deny => "tools.deny",
@@ -283,6 +285,7 @@ mod tests {
             ("pass_env = [\"A\"]", "pass_env"),
             ("path = [\"/p\"]", "path"),
             ("inherit_env = true", "inherit_env"),
+            ("interactive = true", "interactive"),
             ("proxy_env = false", "proxy_env"),
             ("limits.memory = \"1GiB\"", "limits.memory"),
             ("limits.tasks = 9", "limits.tasks"),

@@ -44,6 +44,7 @@ pub struct Draft {
     pub(super) start_limit: Option<u32>,
     pub(super) message_limit_bytes: Option<usize>,
     pub(super) protocol: Option<Protocol>,
+    pub(super) interactive: Option<bool>,
     pub(super) tools_allow: Option<Vec<String>>,
     pub(super) tools_deny: Option<Vec<String>>,
 }
@@ -82,6 +83,7 @@ impl Draft {
             start_limit,
             message_limit_bytes,
             protocol,
+            interactive,
             tools_allow,
             tools_deny,
         );
@@ -135,6 +137,7 @@ impl Draft {
                 message_limit_bytes: self
                     .message_limit_bytes
                     .unwrap_or(usual.message_limit_bytes),
+                interactive: self.interactive.unwrap_or(usual.interactive),
                 tools: ToolRules {
                     allow: self.tools_allow,
                     deny: self.tools_deny.unwrap_or_default(),

@@ -20,7 +20,7 @@ use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 27] = [
+pub(super) const SERVER_KEYS: [&str; 28] = [
     "command",
     "args",
     "cwd",
@@ -47,11 +47,12 @@ pub(super) const SERVER_KEYS: [&str; 27] = [
     "message_limit",
     "limits",
     "protocol",
+    "interactive",
     "tools",
 ];
 
 /// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 4] = ["sharing", "interactive", "watchdog", "allow_mcpd"];
+const LATER_KEYS: [&str; 3] = ["sharing", "watchdog", "allow_mcpd"];
 
 const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
 const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
@@ -207,6 +208,7 @@ impl KeyReader<'_> {
             }
             "limits" => self.limits(draft, key, value),
             "protocol" => draft.protocol = self.one_of(key, value, &PROTOCOL_NAMES),
+            "interactive" => draft.interactive = reader.boolean(key, value),
             "tools" => self.tools(draft, key, value),
             name if LATER_KEYS.contains(&name) => {
                 self.not_available(key, span, &format!("`{key}`"));

@@ -301,6 +301,7 @@ mod tests {
             "start_limit = 3\n",
             "message_limit = \"1MiB\"\n",
             "protocol = \"modern\"\n",
+            "interactive = true\n",
             "[env]\n",
             "PRECISION = \"8\"\n",
             "KEY = { file = \"~/.secrets/key\" }\n",
@@ -372,6 +373,7 @@ mod tests {
                     deny: vec!["*_all".to_owned()],
                 },
                 protocol: Protocol::Modern,
+                interactive: true,
             }
         );
     }
@@ -1006,7 +1008,6 @@ mod tests {
         let text = concat!(
             "command = \"x\"\n",
             "sharing = \"per-host\"\n",
-            "interactive = true\n",
             "watchdog = \"1m\"\n",
             "allow_mcpd = true\n",
         );
@@ -1015,17 +1016,13 @@ mod tests {
           |
         2 | sharing = "per-host"
           | ^^^^^^^
-        /c/servers.d/x.toml:3:1: error: `interactive` is not available in this version of mcpd
+        /c/servers.d/x.toml:3:1: error: `watchdog` is not available in this version of mcpd
           |
-        3 | interactive = true
-          | ^^^^^^^^^^^
-        /c/servers.d/x.toml:4:1: error: `watchdog` is not available in this version of mcpd
-          |
-        4 | watchdog = "1m"
+        3 | watchdog = "1m"
           | ^^^^^^^^
-        /c/servers.d/x.toml:5:1: error: `allow_mcpd` is not available in this version of mcpd
+        /c/servers.d/x.toml:4:1: error: `allow_mcpd` is not available in this version of mcpd
           |
-        5 | allow_mcpd = true
+        4 | allow_mcpd = true
           | ^^^^^^^^^^
         "##);
     }

@@ -223,6 +223,8 @@ pub struct Policy {
     /// Unstable runs in a row until `failed`; never zero.
     pub start_limit: u32,
     pub message_limit_bytes: usize,
+    /// Whether hosts answer what the child asks of its client. The child is told when it starts.
+    pub interactive: bool,
     pub tools: ToolRules,
     /// Counts from the next start on.
     pub protocol: Protocol,
@@ -244,6 +246,7 @@ impl Default for Policy {
             stable_after: Duration::from_secs(60),
             start_limit: 10,
             message_limit_bytes: 64 << 20,
+            interactive: false,
             tools: ToolRules::default(),
             protocol: Protocol::Auto,
         }

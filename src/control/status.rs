@@ -329,6 +329,8 @@ pub struct AttachmentStatus {
     pub open: u64,
     /// Its requests that the server has not seen yet.
     pub waiting: u64,
+    /// Where hosts take turns (`interactive`): `has` or `waits`, while somebody has it.
+    pub turn: Option<String>,
     /// Bytes that wait for it to read.
     pub held_bytes: u64,
 }

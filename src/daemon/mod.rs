@@ -220,7 +220,7 @@ impl Daemon {
         let mut warnings = Vec::new();
         // With the lock held, so that no leaf of a daemon that lives is taken for a leftover.
         let containment = containment::establish(containment, &spawner, &mut warnings);
-        let seed = random_seed().map_err(system("read randomness"))?;
+        let seed = u64::from_ne_bytes(random().map_err(system("read randomness"))?);
         let run_id = format!("{seed:016x}");
         warnings.extend(take_over(&paths, &socket_path, &run_id, &spawner));
         for warning in &warnings {
@@ -248,6 +248,7 @@ impl Daemon {
         let (sender, events) = mpsc::channel(INBOX);
         let (turns, turn_events) = mpsc::unbounded_channel();
         tokio::spawn(reap_orphans(spawner.clone()));
+        let secret = random().map_err(system("read randomness"))?;
         let shared = Arc::new(Shared {
             launcher: Arc::new(spawner),
             base,
@@ -259,6 +260,7 @@ impl Daemon {
             umask,
             run_id,
             seed: AtomicU64::new(seed),
+            secret,
             host_keys: AtomicU64::new(0),
             registry: sender.clone(),
             turns,
@@ -419,11 +421,11 @@ fn forward(mut signal: tokio_signal::Signal, sender: &mpsc::Sender<Event>, event
     });
 }
 
-/// Eight bytes from the kernel (random(4)).
-fn random_seed() -> io::Result<u64> {
-    let mut bytes = [0; 8];
+/// Bytes from the kernel (random(4)).
+fn random<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
+    Ok(bytes)
 }
 
 /// An error and its causes in one line.

@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) run_id: String,
     /// Where randomness comes from: read once, then counted on.
     pub(crate) seed: AtomicU64,
+    /// Keys what hosts must not guess. Unlike the seed it shows up nowhere.
+    pub(crate) secret: [u8; 32],
     pub(crate) host_keys: AtomicU64,
     pub(crate) registry: mpsc::Sender<registry::Event>,
     /// To whoever keeps the order of starts. Each start says a bounded number of things a second.

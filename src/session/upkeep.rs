@@ -18,6 +18,7 @@ use super::levels::Level;
 use super::mux::{Child, Drain, Mux};
 use super::requests::{Asker, OpenRequest, Progress, Purpose, RequestKey, UpstreamId};
 use super::service::{Service, Unavailable, refusal};
+use super::settings::Asking;
 use super::subscriptions::Uri;
 use crate::ids::{Generation, HostKey};
 use crate::protocol::opening::{Plan, Refusal};
@@ -46,6 +47,7 @@ impl Mux {
             choice: self.config.protocol,
             remembered,
             after_death: self.died_of_discovery,
+            is_interactive: self.config.asking != Asking::Nobody,
         };
         let opening = Opening::new(&self.config.client_version, plan, self.now);
         self.child = Some(Child {

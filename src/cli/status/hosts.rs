@@ -49,6 +49,11 @@ pub(super) fn render_host(attachment: &AttachmentStatus) -> String {
     };
     counted(attachment.open, "open");
     counted(attachment.waiting, "waiting");
+    match attachment.turn.as_deref() {
+        Some("has") => parts.push("has the turn".to_owned()),
+        Some("waits") => parts.push("waits for its turn".to_owned()),
+        _ => {}
+    }
     if attachment.held_bytes > 0 {
         parts.push(format!("{} unread", render_size(attachment.held_bytes)));
     }

@@ -162,7 +162,10 @@ pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
         idle_stop: policy.idle_stop,
         request_timeout: policy.request_timeout,
         max_calls: policy.max_calls.map(|calls| calls as usize),
-        asking: Asking::Nobody,
+        asking: match policy.interactive {
+            true => Asking::Turns,
+            false => Asking::Nobody,
+        },
         tools: ToolRules {
             allow: policy.tools.allow.clone(),
             deny: policy.tools.deny.clone(),

@@ -116,7 +116,8 @@ impl Worker {
                 true => Logs::nowhere(name),
                 false => shared.logs.server(name),
             },
-            mux: Mux::new(command::mux_config(name, &policy), shared.pool.clone()),
+            mux: Mux::new(command::mux_config(name, &policy), shared.pool.clone())
+                .with_secret(shared.secret),
             supervisor: Supervisor::new(policy, shared.random_seed()),
             run: None,
             turn: None,

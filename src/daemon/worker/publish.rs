@@ -13,7 +13,7 @@ use crate::control::{
     AttachmentStatus, CallsStatus, ConfigStatus, ConfigVerdict, Desired, ExecStatus, ExitStatus,
     ProcessStatus, ProtocolStatus, RunResult, ServerStatus, State, StopStatus, StopStep, Substate,
 };
-use crate::session::{HostSnapshot, MuxSnapshot};
+use crate::session::{HostSnapshot, MuxSnapshot, Turn};
 use crate::supervise::state::EndedRun;
 use crate::supervise::{self, SupervisorStatus};
 use crate::time::Moment;
@@ -387,6 +387,11 @@ fn attachment(host: &HostSnapshot) -> AttachmentStatus {
         version: host.version.map(|version| version.as_str().to_owned()),
         open: host.open as u64,
         waiting: host.waiting as u64,
+        turn: match host.turn {
+            Turn::None => None,
+            Turn::Has => Some("has".to_owned()),
+            Turn::Waits => Some("waits".to_owned()),
+        },
         held_bytes: host.held_bytes,
         ..AttachmentStatus::default()
     }

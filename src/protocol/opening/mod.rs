@@ -36,6 +36,11 @@ pub const OPENING_IDS: u64 = 4;
 /// How long an answer to `server/discover` is waited for before `initialize` follows it.
 pub const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a legacy child is told of its client where hosts answer what it asks: all that any of them
+/// may be able to do. Roots are those of the host that is asked, so nothing is said of changes.
+const INTERACTIVE: &[u8] =
+    br#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
+
 const INITIALIZE_ID: u64 = 1;
 const DISCOVER_ID: u64 = 2;
 /// The second `server/discover`, to a child that turned out modern after it had refused something.
@@ -62,6 +67,8 @@ pub struct Plan {
     pub remembered: Option<Era>,
     /// The child before this one ended while it was asked what it speaks.
     pub after_death: bool,
+    /// Whether a legacy child is told that its client answers what it asks.
+    pub is_interactive: bool,
 }
 
 impl Plan {
@@ -363,11 +370,17 @@ impl Opening {
             .push(write::request(id, "server/discover", Some(&params)));
     }
 
-    /// No client capability is declared: a child must not ask what nobody answers.
+    /// No client capability is declared that nobody has: it would change what the child does, and a
+    /// child must not ask what nobody answers.
     fn initialize(&mut self) {
         let mut params = b"{\"protocolVersion\":".to_vec();
         json::write_text(&mut params, Version::NEWEST.as_str());
-        params.extend_from_slice(b",\"capabilities\":{},\"clientInfo\":");
+        params.extend_from_slice(b",\"capabilities\":");
+        params.extend_from_slice(match self.plan.is_interactive {
+            true => INTERACTIVE,
+            false => b"{}",
+        });
+        params.extend_from_slice(b",\"clientInfo\":");
         write_own_info(&mut params, &self.client_version);
         params.push(b'}');
         self.frames

@@ -11,6 +11,7 @@ const LEGACY: Plan = Plan {
     choice: EraChoice::Legacy,
     remembered: None,
     after_death: false,
+    is_interactive: false,
 };
 
 fn begun() -> Opening {
@@ -188,6 +189,7 @@ fn plan(remembered: Option<Era>, after_death: bool) -> Plan {
         choice: EraChoice::Auto,
         remembered,
         after_death,
+        is_interactive: false,
     }
 }
 
@@ -543,6 +545,7 @@ fn a_pinned_era_is_the_only_one_that_is_tried() {
         choice,
         remembered: Some(Era::Legacy),
         after_death: true,
+        is_interactive: false,
     };
     let mut story = Story::of(pinned(EraChoice::Modern));
     story
@@ -601,4 +604,21 @@ fn what_is_no_answer_to_a_discovery_is_left_to_others() {
         assert_eq!(hear(&mut opening, line), [false], "{line}");
     }
     assert!(!opening.is_done() && opening.may_die_of_discovery());
+}
+
+#[test]
+fn a_legacy_child_is_told_of_hosts_that_answer() {
+    let plan = Plan {
+        is_interactive: true,
+        ..LEGACY
+    };
+    let mut opening = Opening::new("1", plan, Moment::ZERO);
+    let frame = opening.poll_frame().expect("initialize").to_vec();
+    let asked = String::from_utf8(frame).expect("text");
+    assert!(
+        asked.contains(
+            r#""capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#
+        ),
+        "{asked}"
+    );
 }

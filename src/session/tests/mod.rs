@@ -7,6 +7,7 @@ mod ends;
 mod faults;
 mod handshakes;
 mod idle;
+mod interleavings;
 mod limits;
 mod modern_hosts;
 mod questions;
