@@ -3,6 +3,8 @@
 //! The scripts in `tests/sdk` do the checks and print one JSON line each; what is not installed is skipped,
 //! loudly and counted by `tests/run`.
 
+mod eras;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
