@@ -47,6 +47,7 @@ pub(crate) struct Sim {
     pub(crate) has_calm: bool,
     pub(crate) is_quiet: bool,
     pub(crate) last_save: Moment,
+    is_over_since: Option<Moment>,
 }
 
 impl Sim {
@@ -62,6 +63,7 @@ impl Sim {
             has_calm: false,
             is_quiet: false,
             last_save: Moment::ZERO,
+            is_over_since: None,
         }
     }
 
@@ -78,6 +80,7 @@ impl Sim {
             assert!(events < EVENTS, "the run turns in circles");
             assert!(at_once < EVENTS_AT_ONCE, "time stands still");
             self.happen(tick);
+            self.check_pool();
         }
         self.assert_over();
         Account {
@@ -222,6 +225,21 @@ impl Sim {
             Tick::Quiet => self.fall_silent(),
             Tick::Terminate => self.terminate(),
         }
+    }
+
+    /// Whoever holds most goes as soon as too much is held.
+    fn check_pool(&mut self) {
+        let (now, pool) = (self.scene.clock.now, &self.scene.pool);
+        if pool.used_bytes() <= pool.limit_bytes() {
+            self.is_over_since = None;
+            return;
+        }
+        let since = *self.is_over_since.get_or_insert(now);
+        let patience = Duration::from_millis(100) + self.scene.longest_lateness();
+        assert!(
+            now.since(since) <= patience,
+            "the pool stays over its limit"
+        );
     }
 
     fn host_acts(&mut self, place: usize) {
