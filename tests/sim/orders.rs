@@ -53,8 +53,6 @@ pub(crate) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
             allow: policy.tools.allow.clone(),
             deny: policy.tools.deny.clone(),
         },
-        // The processes here speak the legacy era.
-        protocol: mcpd::protocol::EraChoice::Legacy,
         ..MuxConfig::of(name)
     }
 }

@@ -57,11 +57,22 @@ pub(crate) enum Opens {
     Twice,
 }
 
+/// What an older child does where it is asked for what it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Discovers {
+    Refuses,
+    IsSilent,
+    Dies,
+    TalksNonsense,
+    WithHalfALine,
+}
+
 /// What a child puts up with and what it does.
 #[derive(Clone, Debug)]
 pub(crate) struct Manners {
     pub(crate) launch: Launch,
     pub(crate) fails_to_execute: bool,
+    discovers: Discovers,
     opens: Opens,
     lies: u64,
     dies: u64,
@@ -80,6 +91,7 @@ impl Manners {
         Self {
             launch: Launch::Well,
             fails_to_execute: false,
+            discovers: Discovers::Refuses,
             opens: Opens::Well,
             lies: 0,
             dies: 0,
@@ -103,6 +115,16 @@ impl Manners {
             ]),
             false => Launch::Well,
         };
+        let discovers = match bad(random) {
+            true => *random.pick(&[
+                Discovers::Refuses,
+                Discovers::IsSilent,
+                Discovers::Dies,
+                Discovers::TalksNonsense,
+                Discovers::WithHalfALine,
+            ]),
+            false => Discovers::Refuses,
+        };
         let opens = match bad(random) {
             true => *random.pick(&[
                 Opens::Well,
@@ -117,6 +139,7 @@ impl Manners {
         Self {
             launch,
             fails_to_execute: bad(random) && random.chance(20),
+            discovers,
             opens,
             lies: temper.lies,
             dies: temper.dies,
@@ -158,8 +181,8 @@ pub(crate) struct Process {
     input: Vec<u8>,
     reads: bool,
     speaks: bool,
-    /// It has heard `initialize`.
-    was_asked: bool,
+    /// The id of the `initialize` that it has heard.
+    was_asked: Option<u64>,
     /// The daemon did not wait for it to take the last line whole.
     may_be_cut: bool,
     is_reading: bool,
@@ -196,7 +219,7 @@ impl Process {
             input: Vec::new(),
             reads: true,
             speaks: true,
-            was_asked: false,
+            was_asked: None,
             may_be_cut: false,
             is_reading: false,
             is_noticed: false,
@@ -285,8 +308,9 @@ impl Process {
         assert_eq!(message["jsonrpc"], "2.0", "{} hears {shown}", self.name);
         let method = message["method"].as_str();
         match (method, message["id"].as_u64()) {
-            (Some("initialize"), Some(_)) => {
-                assert!(!std::mem::replace(&mut self.was_asked, true), "asked twice");
+            (Some("server/discover"), Some(id)) => self.discover(id, clock),
+            (Some("initialize"), Some(id)) => {
+                assert!(self.was_asked.replace(id).is_none(), "asked twice");
                 let most = self.manners.slowest_ms;
                 if self.manners.opens != Opens::Never {
                     self.does(clock, 0, most, Deed::Open);
@@ -373,20 +397,33 @@ impl Process {
         }
     }
 
+    /// It is asked what it cannot know.
+    fn discover(&mut self, id: u64, clock: &mut Clock) {
+        let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id}");
+        let text = match self.manners.discovers {
+            Discovers::Refuses => {
+                format!("{head},\"error\":{{\"code\":-32601,\"message\":\"no\"}}}}\n")
+            }
+            Discovers::TalksNonsense => format!("{head},\"result\":{{\"x\":1}}}}\n"),
+            Discovers::WithHalfALine => format!("{head},\"result\":{{\n"),
+            Discovers::IsSilent => return,
+            Discovers::Dies => return self.exit(ExitStatus::Code(1), clock),
+        };
+        self.say(text.as_bytes(), clock);
+    }
+
     fn open(&mut self, clock: &mut Clock) {
-        let welcome = format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}}\n",
-            speech::WELCOME
-        );
+        let Some(id) = self.was_asked else { return };
+        let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id}");
+        let welcome = format!("{head},\"result\":{}}}\n", speech::WELCOME);
         let text = match self.manners.opens {
             Opens::Well => welcome,
             Opens::Never => return,
             Opens::WithError => {
-                "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-1,\"message\":\"no\"}}\n"
-                    .to_owned()
+                format!("{head},\"error\":{{\"code\":-1,\"message\":\"no\"}}}}\n")
             }
             Opens::WithNoise => format!("starting…\n\n{{\"level\":\"info\"}}\n{welcome}"),
-            Opens::Half => "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\n".to_owned(),
+            Opens::Half => format!("{head},\"result\":{{\n"),
             Opens::Twice => format!("{welcome}{welcome}"),
         };
         self.say(text.as_bytes(), clock);
@@ -526,7 +563,7 @@ impl Process {
         if stuck && self.leader {
             self.does(clock, 0, 10, Deed::Whim);
         }
-        if opens == Opens::Never && self.was_asked {
+        if opens == Opens::Never && self.was_asked.is_some() {
             self.does(clock, 0, 10, Deed::Open);
         }
         self.does(clock, 0, 10, Deed::ReadAgain);

@@ -16,9 +16,6 @@ use crate::process::{Launch, Manners, Process};
 use crate::scene::Scene;
 use crate::worker::{ChildEvent, Given, Inbound, Run, Worker};
 
-/// The id under which a child is asked to open its session.
-const OPENING_ID: u64 = 1;
-
 /// What is read of a frame for a child.
 #[derive(Debug, Deserialize)]
 struct Upstream {
@@ -231,9 +228,11 @@ impl Worker {
 
     /// The first answer that opens a session; from then on requests may be written.
     fn note_child_line(&mut self, line: &Line, scene: &Scene) {
+        let asked = self.given.was_asked;
         let opens = |message: &mcpd::protocol::Message| {
             message.kind() == Kind::Response
-                && message.id().and_then(|id| id.as_u64()) == Some(OPENING_ID)
+                && asked.is_some()
+                && message.id().and_then(|id| id.as_u64()) == asked
                 && message.outcome() == Some(Outcome::Result)
         };
         if let Line::Message(message) = line
@@ -390,8 +389,11 @@ impl Worker {
         let is_new = id > 0 && self.given.ids.insert(id);
         assert!(is_new, "{name}: id {id} was used before: {shown}");
         if method == "initialize" {
-            let was_asked = std::mem::replace(&mut self.given.was_asked, true);
-            assert!(!was_asked, "{name} is asked to open twice");
+            let before = self.given.was_asked.replace(id);
+            assert!(before.is_none(), "{name} is asked to open twice");
+            return;
+        }
+        if method == "server/discover" {
             return;
         }
         assert!(

@@ -129,7 +129,8 @@ pub(crate) struct HostPort {
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     pub(crate) ids: std::collections::BTreeSet<u64>,
-    pub(crate) was_asked: bool,
+    /// The id of its `initialize`.
+    pub(crate) was_asked: Option<u64>,
     pub(crate) is_open: bool,
 }
 
