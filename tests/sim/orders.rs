@@ -26,6 +26,14 @@ pub(crate) enum Command {
     Shutdown(Mode),
 }
 
+/// Whether an order is in a hurry, for those that can be.
+const fn mode_of(command: &Command) -> Option<Mode> {
+    match command {
+        Command::Stop(mode) | Command::Restart(mode) | Command::Shutdown(mode) => Some(*mode),
+        _ => None,
+    }
+}
+
 /// How a new configuration reaches the running child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
@@ -80,7 +88,9 @@ impl Worker {
             }
             command => format!("ordered: {command:?}"),
         });
-        let cause = Cause::Command;
+        self.is_asked = true;
+        let (mode, cause) = (mode_of(&command), Cause::Command);
+        self.may_kill |= mode == Some(Mode::Kill);
         match command {
             Command::Start => {
                 if self.setting.may_run() {

@@ -183,6 +183,8 @@ pub(crate) struct Process {
     speaks: bool,
     /// The id of the `initialize` that it has heard.
     was_asked: Option<u64>,
+    /// It had its SIGTERM.
+    was_told: bool,
     /// The daemon did not wait for it to take the last line whole.
     may_be_cut: bool,
     is_reading: bool,
@@ -220,6 +222,7 @@ impl Process {
             reads: true,
             speaks: true,
             was_asked: None,
+            was_told: false,
             may_be_cut: false,
             is_reading: false,
             is_noticed: false,
@@ -394,6 +397,21 @@ impl Process {
                 self.wake(clock);
             }
             Deed::Release | Deed::OtherEnds => {}
+        }
+    }
+
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.manners.is_stuck
+    }
+
+    /// A program is asked to end before it is made to, unless somebody is in a hurry.
+    pub(crate) fn assert_asked_first(&mut self, signal: StopSignal, may_kill: bool) {
+        match signal {
+            StopSignal::Term => self.was_told = true,
+            StopSignal::Kill | StopSignal::Sweep => {
+                let is_fair = self.was_told || may_kill || !self.leader || !self.is_executed;
+                assert!(is_fair, "{} is killed and was not told to end", self.name);
+            }
         }
     }
 

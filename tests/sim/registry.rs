@@ -486,7 +486,7 @@ impl Sim {
             .clock
             .random
             .pick(&[FolderSight::Missing, FolderSight::Unreadable]);
-        let is_short = self.has_calm || self.scene.clock.random.chance(50);
+        let is_short = self.scene.temper.has_calm || self.scene.clock.random.chance(50);
         let most = if is_short { 7_000 } else { 14_000 };
         self.registry.folder = *sight;
         self.scene

@@ -44,7 +44,6 @@ pub(crate) struct Sim {
     pub(crate) turns: Turns,
     /// Workers whose turn has not come.
     pub(crate) waiting_starts: BTreeMap<TurnId, usize>,
-    pub(crate) has_calm: bool,
     pub(crate) is_quiet: bool,
     pub(crate) last_save: Moment,
     is_over_since: Option<Moment>,
@@ -60,7 +59,6 @@ impl Sim {
             registry,
             turns: Turns::default(),
             waiting_starts: BTreeMap::new(),
-            has_calm: false,
             is_quiet: false,
             last_save: Moment::ZERO,
             is_over_since: None,
@@ -96,8 +94,7 @@ impl Sim {
     }
 
     fn set_up(&mut self) {
-        self.has_calm = self.scene.clock.random.chance(50);
-        if self.has_calm {
+        if self.scene.temper.has_calm {
             let text = "command = \"x\"\nmessage_limit = \"32KiB\"\n";
             self.registry.files.insert("calm", text.to_owned());
         }
@@ -130,7 +127,7 @@ impl Sim {
     fn attach(&mut self) {
         let random = &mut self.scene.clock.random;
         let mut name = random.weighted(&[(8, "alpha"), (8, "beta"), (5, "calm"), (1, "nobody")]);
-        if name == "calm" && !self.has_calm {
+        if name == "calm" && !self.scene.temper.has_calm {
             name = "alpha";
         }
         if !self.registry.slots.contains_key(name) {

@@ -28,7 +28,9 @@ pub(crate) struct Temper {
     pub(crate) lateness_ms: u64,
     /// Most bytes that one pipe holds.
     pub(crate) pipe_bytes: u64,
-    /// The daemon's pool.
+    /// One server has nothing to do with any fault.
+    pub(crate) has_calm: bool,
+    /// The daemon's pool; small ones only where nobody who is to be calm can hold most of it.
     pub(crate) pool_bytes: u64,
     /// The end comes in the middle of everything.
     pub(crate) ends_early: bool,
@@ -47,7 +49,13 @@ impl Temper {
         let (bad_starts, stubborn) = (likelihood(50), likelihood(70));
         let (whims, rude_hosts, lazy_hosts) = (likelihood(20), likelihood(40), likelihood(20));
         let deeds = likelihood(24);
+        let has_calm = random.chance(50);
+        let pools: &[u64] = match has_calm {
+            true => &[1 << 20, 512 << 20],
+            false => &[8 << 10, 32 << 10, 512 << 20],
+        };
         Self {
+            has_calm,
             lies,
             dies,
             bad_starts,
@@ -58,7 +66,7 @@ impl Temper {
             deeds,
             lateness_ms: *random.pick(&[0, 0, 20, 300, 3_000]),
             pipe_bytes: *random.pick(&[200, 4_096, 65_536]),
-            pool_bytes: *random.pick(&[64 << 10, 1 << 20, 512 << 20]),
+            pool_bytes: *random.pick(pools),
             ends_early: random.chance(30),
             is_deaf: random.chance(10),
         }

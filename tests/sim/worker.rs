@@ -115,6 +115,8 @@ pub(crate) struct Run {
     pub(crate) stdout: Option<LineReader>,
     /// The program runs: its stdout is read.
     pub(crate) is_read: bool,
+    /// The worker has heard that it does.
+    pub(crate) is_heard_of: bool,
     pub(crate) is_called_off: bool,
 }
 
@@ -156,6 +158,10 @@ pub(crate) struct Worker {
     /// Since when no request can be written.
     pub(crate) unserved_since: Option<Moment>,
     wakes_at: Option<Moment>,
+    /// Something was ordered or asked for since the last spawn.
+    pub(crate) is_asked: bool,
+    /// Somebody did not want to wait for an end.
+    pub(crate) may_kill: bool,
     /// It has nothing to do with any fault.
     pub(crate) is_calm: bool,
     pub(crate) is_unneeded: bool,
@@ -188,6 +194,8 @@ impl Worker {
             given: Given::default(),
             unserved_since: Some(scene.clock.now),
             wakes_at: None,
+            is_asked: false,
+            may_kill: false,
             is_calm,
             is_unneeded: false,
         }
@@ -345,7 +353,7 @@ impl Worker {
             }
             Action::Changed { from, to, .. } => {
                 assert_ne!(from, to);
-                self.changed(to);
+                self.changed(from, to, scene);
             }
             Action::Ended(run) => {
                 assert!(
@@ -389,6 +397,7 @@ impl Worker {
                 self.tell(Event::OpeningFailed { generation, detail }, now);
             }
             MuxAction::Excused(excused) => {
+                self.is_asked = true;
                 let generation = self.supervisor.generation();
                 self.tell(
                     Event::Excused {
@@ -405,7 +414,10 @@ impl Worker {
                 self.tell(Event::Drained { generation }, now);
             }
             MuxAction::Idle => self.tell(Event::Idle, now),
-            MuxAction::Demand => self.tell(Event::Demand, now),
+            MuxAction::Demand => {
+                self.is_asked = true;
+                self.tell(Event::Demand, now);
+            }
             MuxAction::Log(_, text) => scene.clock.tell(&self.name, || format!("log: {text}")),
         }
     }
@@ -419,11 +431,23 @@ impl Worker {
         self.mux.begin_drain(now);
     }
 
-    /// Nothing of the server may live where it is said to be stopped.
-    fn changed(&self, to: Substate) {
+    /// What must hold where the state changes.
+    fn changed(&self, from: Substate, to: Substate, scene: &Scene) {
+        let name = &self.name;
         let living: usize = self.processes.iter().map(Process::living).sum();
         if to.state() == State::Stopped {
-            assert_eq!(living, 0, "{} is {} and lives", self.name, to.as_str());
+            assert_eq!(living, 0, "{name} is {} and lives", to.as_str());
+        }
+        if to == Substate::WaitingForTurn && from.state() == State::Stopping {
+            assert!(self.is_asked, "{name} starts again without a pause");
+        }
+        // A late look at the clock may find a deadline passed for which there was no time.
+        if to == Substate::Unkillable && scene.temper.lateness_ms < 500 {
+            let is_excused = |process: &Process| !process.is_launched || process.is_stuck();
+            assert!(
+                self.processes.iter().any(is_excused),
+                "{name} is given up and could be killed"
+            );
         }
     }
 
