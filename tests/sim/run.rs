@@ -68,7 +68,6 @@ impl Worker {
             stdin: None,
             stdout: None,
             is_read: false,
-            is_heard_of: false,
             is_called_off: false,
         });
         let most = *scene.clock.random.pick(&[1, 100, 15_000]);
@@ -217,7 +216,6 @@ impl Worker {
     /// The program runs: from here on it is spoken to and listened to.
     fn begin_session(&mut self, generation: Generation, scene: &mut Scene) {
         if let Some(run) = &mut self.run {
-            run.is_heard_of = true;
             run.is_read = run.stdout.is_some();
         }
         if let Some(process) = self.process(generation) {
@@ -433,9 +431,7 @@ impl Worker {
 
     pub(crate) fn signal(&mut self, signal: StopSignal, scene: &mut Scene) {
         let has_group = self.run.as_ref().is_some_and(|run| run.has_group);
-        // What was given up on before it ran is not waited for either.
-        let is_heard_of = self.run.as_ref().is_some_and(|run| run.is_heard_of);
-        let may_kill = self.may_kill || !is_heard_of;
+        let may_kill = self.may_kill;
         if let Some(process) = self.living_process().filter(|_| has_group) {
             process.assert_asked_first(signal, may_kill);
             process.signal(signal, &mut scene.clock);

@@ -115,8 +115,6 @@ pub(crate) struct Run {
     pub(crate) stdout: Option<LineReader>,
     /// The program runs: its stdout is read.
     pub(crate) is_read: bool,
-    /// The worker has heard that it does.
-    pub(crate) is_heard_of: bool,
     pub(crate) is_called_off: bool,
 }
 
@@ -354,6 +352,8 @@ impl Worker {
             Action::Changed { from, to, .. } => {
                 assert_ne!(from, to);
                 self.changed(from, to, scene);
+                // What was given up on is not waited for any more.
+                self.may_kill |= to == Substate::Unkillable;
             }
             Action::Ended(run) => {
                 assert!(
