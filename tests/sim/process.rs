@@ -183,6 +183,7 @@ pub(crate) struct Process {
     speaks: bool,
     /// The id of the `initialize` that it has heard.
     was_asked: Option<u64>,
+    was_stuck: bool,
     /// It had its SIGTERM.
     was_told: bool,
     /// The daemon did not wait for it to take the last line whole.
@@ -204,6 +205,7 @@ impl Process {
         message_limit: usize,
         pipe_bytes: usize,
     ) -> Self {
+        let was_stuck = manners.is_stuck;
         Self {
             name: format!("{name}.{generation}"),
             worker,
@@ -223,6 +225,7 @@ impl Process {
             speaks: true,
             was_asked: None,
             was_told: false,
+            was_stuck,
             may_be_cut: false,
             is_reading: false,
             is_noticed: false,
@@ -356,7 +359,13 @@ impl Process {
             return;
         }
         if let Deed::Release = deed {
+            // What it was sent meanwhile reaches it now.
             self.manners.is_stuck = false;
+            let status = ExitStatus::Signal {
+                number: 9,
+                core_dumped: false,
+            };
+            self.exit(status, clock);
             return;
         }
         if !self.leader {
@@ -400,8 +409,9 @@ impl Process {
         }
     }
 
-    pub(crate) const fn is_stuck(&self) -> bool {
-        self.manners.is_stuck
+    /// Whether it was stuck in the kernel, now or earlier.
+    pub(crate) const fn was_stuck(&self) -> bool {
+        self.was_stuck
     }
 
     /// A program is asked to end before it is made to, unless somebody is in a hurry.

@@ -443,7 +443,7 @@ impl Worker {
         }
         // A late look at the clock may find a deadline passed for which there was no time.
         if to == Substate::Unkillable && scene.temper.lateness_ms < 500 {
-            let is_excused = |process: &Process| !process.is_launched || process.is_stuck();
+            let is_excused = |process: &Process| !process.is_launched || process.was_stuck();
             assert!(
                 self.processes.iter().any(is_excused),
                 "{name} is given up and could be killed"
