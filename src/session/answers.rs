@@ -17,7 +17,7 @@ use super::subscriptions::Holder;
 use crate::ids::HostKey;
 use crate::protocol::json::ValueType;
 use crate::protocol::write::{error_response, result_response};
-use crate::protocol::{ErrorCode, Frame, Member, Message, Outcome, RequestId, Span, Splice};
+use crate::protocol::{Era, ErrorCode, Frame, Member, Message, Outcome, RequestId, Span, Splice};
 
 /// An error of ours.
 #[derive(Clone, Debug)]
@@ -96,6 +96,9 @@ pub(super) enum Fate {
 impl Mux {
     /// The child has answered a request of a host.
     pub(super) fn answer(&mut self, key: RequestKey, message: &Message) {
+        if self.is_consulted(key, message) {
+            return;
+        }
         let Some(request) = self.take_request(key) else {
             return;
         };
@@ -249,7 +252,7 @@ impl Mux {
     }
 
     /// Takes a request out of its table, and out of the queue if it waits there.
-    fn take_request(&mut self, key: RequestKey) -> Option<OpenRequest> {
+    pub(super) fn take_request(&mut self, key: RequestKey) -> Option<OpenRequest> {
         let request = self.requests.remove(key)?;
         if let Some(asker) = request.host()
             && let Some(queued) = self.queue.remove(key, asker.host)
@@ -260,11 +263,12 @@ impl Mux {
             self.sync_level();
         }
         self.end_turn(key);
+        self.end_consult(key);
         Some(request)
     }
 
     /// Puts right what hung on a request that has left its table.
-    fn close(&mut self, request: &OpenRequest, fate: Fate) {
+    pub(super) fn close(&mut self, request: &OpenRequest, fate: Fate) {
         let Some(asker) = request.host() else { return };
         self.settle_purpose(request, asker, fate);
         self.note_answered(asker);
@@ -365,6 +369,15 @@ impl Mux {
         }
         if is_translated {
             return self.answer_for_modern_host(request, asker, message, &edits);
+        }
+        match Pairing::of(request.era, self.child_era()) {
+            Pairing::ModernChild => {
+                return self.answer_for_legacy_host(request, asker, message, &edits);
+            }
+            Pairing::Same(Era::Modern) => {
+                return self.answer_between_moderns(request, asker, message, &edits);
+            }
+            Pairing::Same(Era::Legacy) | Pairing::ModernHost => {}
         }
         let mut splice = Splice::of(message);
         splice.replace_member(Member::Id, asker.id.raw());

@@ -50,6 +50,10 @@ pub(super) struct Attachment {
     pub(super) input: Input,
     /// What its last `initialize` said that it can do, a whole JSON value; empty before one.
     pub(super) capabilities: Bytes,
+    /// What its last `initialize` said that it is, a whole JSON value; empty before one.
+    pub(super) client_info: Bytes,
+    /// Whether it has said that its session is ready; before that it is asked nothing.
+    pub(super) is_ready: bool,
     /// The modern version that its last modern request named; it may have a session beside that.
     pub(super) modern: Option<ModernVersion>,
 }

@@ -181,6 +181,8 @@ mod tests {
                 modern: None,
                 is_call: false,
                 had_progress: false,
+                tool: None,
+                last_progress: None,
             },
         );
         requests.mark_written(key, None);

@@ -65,6 +65,9 @@ impl Mux {
     }
 
     fn child_response(&mut self, message: &Message) {
+        if self.is_stream_answer(message) {
+            return;
+        }
         let key = match message.id() {
             Some(id) => self.requests.of_upstream(id),
             // JSON-RPC 2.0, section 5.1: an error without an id answers a request whose id could
@@ -145,6 +148,11 @@ impl Mux {
     fn child_request(&mut self, message: &Message) {
         let Some(id) = message.id() else { return };
         let method = message.method().unwrap_or_default();
+        if self.child_era() == Era::Modern {
+            // It may write none, and gets no answers (2026-07-28 `basic/transports/stdio`).
+            self.counters.dropped += 1;
+            return;
+        }
         let frame = match Ask::of(method) {
             Some(ask) if self.may_be_asked() => return self.child_asks(ask, id, message),
             _ if method == "ping" => result_response(id, b"{}"),
@@ -184,6 +192,9 @@ impl Mux {
             self.counters.dropped += 1;
             return;
         }
+        if self.child_era() == Era::Modern {
+            return self.modern_child_notification(message);
+        }
         match method {
             "notifications/progress" => self.child_progress(message),
             "notifications/resources/updated" => self.child_updated(message),
@@ -201,7 +212,7 @@ impl Mux {
     }
 
     /// Progress goes to the host whose request it is of, with the token that the host gave.
-    fn child_progress(&mut self, message: &Message) {
+    pub(super) fn child_progress(&mut self, message: &Message) {
         let token = message
             .value(Member::ParamsProgressToken)
             .and_then(RequestId::parse);
@@ -221,7 +232,7 @@ impl Mux {
         self.send(host, frame, false);
     }
 
-    fn child_updated(&mut self, message: &Message) {
+    pub(super) fn child_updated(&mut self, message: &Message) {
         let uri = message.text(Member::ParamsUri);
         let holders = self.subscriptions.receivers(uri.as_deref());
         let (streams, hosts): (Vec<_>, Vec<_>) =
@@ -236,12 +247,15 @@ impl Mux {
     fn child_log(&mut self, message: &Message) {
         let level = message.text(Member::ParamsLevel);
         let level = level.as_deref().and_then(Level::parse);
+        let is_modern = self.child_era() == Era::Modern;
         let hosts: Vec<_> = self
             .hosts
             .keys()
             .copied()
             .filter(|host| self.levels.hears(*host, level))
             .filter(|host| self.hosts.get(host).is_some_and(Attachment::is_open))
+            // A modern child speaks of nothing but open requests, and does not say of which.
+            .filter(|host| !is_modern || self.requests.count_of(*host) > 0)
             .collect();
         let frame = Frame::line(message.bytes().clone());
         if let Some(host) = self.modern_hearer(level)

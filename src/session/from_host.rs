@@ -48,6 +48,7 @@ impl Mux {
                 });
             }
             Kind::Notification => self.host_notification(host, message),
+            Kind::Response if self.consult_answered(host, &message) => {}
             Kind::Response => self.host_response(host, &message),
             Kind::Invalid(reason) => {
                 let failure = Failure::of_message(ErrorCode::INVALID_REQUEST, reason.to_string());
@@ -182,6 +183,8 @@ impl Mux {
             return;
         };
         // Copied: a slice would keep the whole line for as long as the host is here.
+        let info = json::find_member(params, "clientInfo").map(|entry| entry.value);
+        attachment.client_info = Bytes::copy_from_slice(info.unwrap_or_default());
         attachment.capabilities = Bytes::copy_from_slice(capabilities.unwrap_or_default());
         if let Some(name) = name {
             attachment.info.client = Some(name);
@@ -243,6 +246,8 @@ impl Mux {
             modern: (era == Era::Modern).then(|| Box::new(ModernCall::of(&message))),
             is_call,
             had_progress: false,
+            tool: tool_of(&message),
+            last_progress: None,
         };
         if let Some(asker) = request.host() {
             self.note_opened(asker);
@@ -265,7 +270,7 @@ impl Mux {
         let method = message.method().unwrap_or_default();
         match method {
             // Ours goes out once a child; the shared session is not the host's to begin.
-            "notifications/initialized" => {}
+            "notifications/initialized" => self.host_is_ready(host),
             "notifications/cancelled" => self.host_cancelled(host, &message),
             "notifications/progress" => self.host_progress(host, &message),
             // These belong to changing roots and to tasks, neither of which is offered.
@@ -346,6 +351,15 @@ impl Mux {
         self.queue
             .set_limited(|queued| is_limited && queued.is_request && is_call(&queued.message));
     }
+}
+
+/// The tool that a request calls: what its answer looks like may depend on it.
+fn tool_of(message: &Message) -> Option<Box<str>> {
+    let is_call = message.method() == Some("tools/call");
+    let name = is_call
+        .then(|| message.text(Member::ParamsName))
+        .flatten()?;
+    (name.len() <= 1_000).then(|| name.as_ref().into())
 }
 
 /// Whether a request counts for `max_calls`: those that do work. Lists and the like pass.

@@ -8,8 +8,9 @@
 use bytes::Bytes;
 
 use super::catalogue::ListKind;
+use crate::protocol::eras::for_modern::initialize_result;
 use crate::protocol::json::{self, ValueType};
-use crate::protocol::{ChildIdentity, Span, Version};
+use crate::protocol::{ChildIdentity, Era, Span, Version};
 
 /// What takes the place of a span of the child's result.
 #[derive(Clone, Debug)]
@@ -33,6 +34,9 @@ pub(super) struct Welcome {
 impl Welcome {
     /// What hosts are told of this child. `server` names it if it does not name itself.
     pub(super) fn of(identity: &ChildIdentity, server: &str) -> Self {
+        if identity.version.era() == Era::Modern {
+            return Self::of_modern(identity, server);
+        }
         let mut welcome = Self {
             version: identity.version.newest_for_legacy_hosts(),
             result: identity.result.clone(),
@@ -55,6 +59,25 @@ impl Welcome {
             welcome.add_server_info(server);
         }
         welcome
+    }
+
+    /// What legacy hosts are told of a modern child: what it declares, and no more.
+    fn of_modern(identity: &ChildIdentity, server: &str) -> Self {
+        let result = Bytes::from(initialize_result(identity, server));
+        let version = json::find_member(&result, "protocolVersion").map(|entry| entry.span);
+        let offered = ListKind::ALL
+            .into_iter()
+            .filter(|kind| identity.offers(kind.capability()));
+        Self {
+            version: identity.version.newest_for_legacy_hosts(),
+            changes: version
+                .into_iter()
+                .map(|span| (span, Change::Version))
+                .collect(),
+            offered: offered.collect(),
+            capabilities: identity.capabilities.to_vec(),
+            result,
+        }
     }
 
     /// The newest version that a legacy host is told.

@@ -3,7 +3,7 @@
 //! Holds the tables and hands each event to the file that knows what it means. See the room's own
 //! page for the list.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::action::{ChildGone, DropReason, HostFrame, LogLevel, MuxAction};
 use super::answers::Failure;
 use super::attach::{Attachment, Input};
 use super::catalogue::Catalogue;
-use super::eras::{Caller, Listens, Questions, Rounds, Turns};
+use super::eras::{Caller, Consults, Listens, Questions, Rounds, Stream, Turns};
 use super::faults::{Charges, Noise};
 use super::handshake::Welcome;
 use super::idle::Idle;
@@ -81,6 +81,12 @@ pub struct Mux {
     pub(super) requests: Requests,
     pub(super) queue: Queue,
     pub(super) subscriptions: Subscriptions,
+    /// Calls of legacy hosts on a modern child, for which that may have questions.
+    pub(super) consults: Consults,
+    /// What a modern child tells us of by itself.
+    pub(super) stream: Stream,
+    /// Tools of a modern child whose structured content is wrapped for legacy hosts.
+    pub(super) wrapped_tools: BTreeSet<String>,
     /// The listen streams of modern hosts on a legacy child.
     pub(super) listens: Listens,
     /// Whose turn it is on a child that may ask something.
@@ -128,6 +134,9 @@ impl Mux {
             requests: Requests::default(),
             queue: Queue::default(),
             subscriptions: Subscriptions::default(),
+            consults: Consults::default(),
+            stream: Stream::default(),
+            wrapped_tools: BTreeSet::new(),
             listens: Listens::default(),
             turns: Turns::default(),
             questions: Questions::default(),
@@ -299,6 +308,7 @@ impl Mux {
         self.opening_timeout();
         self.expire_written();
         self.expire_rounds();
+        self.expire_pauses();
         self.judge_waiting();
         self.expire_ended();
         self.expire_idle();
@@ -329,6 +339,7 @@ impl Mux {
             .child
             .as_ref()
             .and_then(|child| child.opening.poll_timeout());
+        let opening = earliest(opening, self.consults.next_deadline());
         let of_child = earliest(earliest(written, waiting), opening);
         let of_hosts = earliest(earliest(ended.min(), idle), self.rounds.next_deadline());
         earliest(of_child, of_hosts)

@@ -91,6 +91,8 @@ pub(super) struct SentLevel {
 pub(super) enum Progress {
     /// Not written to any child: it waits in the queue, or for the handshake.
     Waiting,
+    /// The child has answered, but not completed it: its host, or a stream, is waited for.
+    Suspended,
     /// Written to the present child.
     Written {
         id: UpstreamId,
@@ -115,6 +117,10 @@ pub(super) struct OpenRequest {
     pub(super) is_call: bool,
     /// Whether a progress notification went out for it.
     pub(super) had_progress: bool,
+    /// The tool that it calls.
+    pub(super) tool: Option<Box<str>>,
+    /// The value of the last progress of a modern child that went out.
+    pub(super) last_progress: Option<f64>,
 }
 
 impl OpenRequest {
@@ -162,6 +168,8 @@ pub(super) struct Requests {
     deadlines: BTreeSet<(Moment, RequestKey)>,
     /// Those that wait; keys grow with the time of arrival, so the first has waited longest.
     waiting: BTreeSet<RequestKey>,
+    /// Those that are neither with a child nor waiting for one.
+    suspended: BTreeSet<RequestKey>,
     /// Written requests that count for `max_calls`.
     written_calls: usize,
     /// Written requests of hosts, which a drain waits for.
@@ -214,6 +222,7 @@ impl Requests {
         self.written_calls += usize::from(request.is_call);
         self.written_of_hosts += usize::from(!request.is_own());
         self.waiting.remove(&key);
+        self.suspended.remove(&key);
         self.by_upstream.insert(id, key);
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, key));
@@ -228,6 +237,47 @@ impl Requests {
         {
             *sent = Some(level);
         }
+    }
+
+    /// Takes a request back from the child, which has answered it in a way that is no end.
+    pub(super) fn suspend(&mut self, key: RequestKey) {
+        let Some(request) = self.open.get_mut(&key) else {
+            return;
+        };
+        let was = std::mem::replace(&mut request.progress, Progress::Suspended);
+        self.waiting.remove(&key);
+        self.suspended.insert(key);
+        if let Progress::Written { id, deadline } = was {
+            self.by_upstream.remove(&id);
+            self.written_calls -= usize::from(request.is_call);
+            self.written_of_hosts -= usize::from(!request.is_own());
+            if let Some(deadline) = deadline {
+                self.deadlines.remove(&(deadline, key));
+            }
+        }
+    }
+
+    /// All that are suspended.
+    pub(super) fn suspended(&self) -> Vec<RequestKey> {
+        self.suspended.iter().copied().collect()
+    }
+
+    /// An id for a request of our own that is in no table.
+    pub(super) fn take_upstream_id(&mut self) -> u64 {
+        self.last_upstream += 1;
+        self.last_upstream
+    }
+
+    /// Whether this value of progress is above the last one; it is the last one then.
+    pub(super) fn advance(&mut self, key: RequestKey, value: f64) -> bool {
+        let Some(request) = self.open.get_mut(&key) else {
+            return true;
+        };
+        let is_ahead = request.last_progress.is_none_or(|last| value > last);
+        if is_ahead {
+            request.last_progress = Some(value);
+        }
+        is_ahead
     }
 
     /// Notes that progress went out for a request.
@@ -285,6 +335,7 @@ impl Requests {
     pub(super) fn remove(&mut self, key: RequestKey) -> Option<OpenRequest> {
         let request = self.open.remove(&key)?;
         self.waiting.remove(&key);
+        self.suspended.remove(&key);
         if let Progress::Written { id, deadline, .. } = request.progress {
             self.by_upstream.remove(&id);
             self.written_calls -= usize::from(request.is_call);
@@ -398,6 +449,8 @@ mod tests {
             modern: None,
             is_call: true,
             had_progress: false,
+            tool: None,
+            last_progress: None,
         }
     }
 

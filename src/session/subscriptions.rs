@@ -230,6 +230,11 @@ impl Subscriptions {
         }
     }
 
+    /// Every uri that somebody holds or wants, as it was sent.
+    pub(super) fn uris(&self) -> impl Iterator<Item = &Bytes> {
+        self.by_uri.values().map(|entry| &entry.raw)
+    }
+
     /// How many uris are held.
     pub(super) fn len(&self) -> usize {
         self.by_uri.len()

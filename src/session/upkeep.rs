@@ -21,7 +21,7 @@ use super::service::{Service, Unavailable, refusal};
 use super::settings::Asking;
 use super::subscriptions::Uri;
 use crate::ids::{Generation, HostKey};
-use crate::protocol::opening::{Plan, Refusal};
+use crate::protocol::opening::{Plan, Refusal, write_own_meta};
 use crate::protocol::{
     ChildIdentity, Era, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
 };
@@ -105,7 +105,12 @@ impl Mux {
         }
         self.answer_initializes(&welcome);
         self.sync_level();
-        for uri in self.subscriptions.to_make_again() {
+        let again = match era {
+            Era::Legacy => self.subscriptions.to_make_again(),
+            // One stream asks for them all.
+            Era::Modern => Vec::new(),
+        };
+        for uri in again {
             self.subscriptions.note_written(&uri.text);
             let params = uri_params(&uri.raw);
             self.ask_child(
@@ -122,6 +127,7 @@ impl Mux {
             self.tell_changed(method);
         }
         self.resume_listens();
+        self.refresh_stream();
     }
 
     fn note_identity(&mut self, identity: ChildIdentity) {
@@ -178,9 +184,11 @@ impl Mux {
             ),
             &detail,
         );
-        for key in self.requests.written() {
+        let suspended = self.requests.suspended();
+        for key in self.requests.written().into_iter().chain(suspended) {
             self.fail(key, &failure);
         }
+        self.forget_stream();
         self.levels.forget_child();
         self.subscriptions.forget_child();
         self.catalogue.forget_child();
@@ -199,12 +207,30 @@ impl Mux {
             modern: None,
             is_call: false,
             had_progress: false,
+            tool: None,
+            last_progress: None,
         };
         self.requests.insert(key, request);
         let deadline = Some(self.now + OWN_REQUEST_TIMEOUT);
+        let dressed = (self.child_era() == Era::Modern).then(|| self.own_params(params));
         if let Some(UpstreamId(id)) = self.requests.mark_written(key, deadline) {
+            let params = dressed.as_deref().or(params);
             self.queue.push_reserved(write::request(id, method, params));
         }
+    }
+
+    /// The parameters of a request of our own to a modern child.
+    fn own_params(&self, params: Option<&[u8]>) -> Vec<u8> {
+        let mut out = b"{\"_meta\":".to_vec();
+        write_own_meta(&mut out, &self.config.client_version);
+        match params.and_then(|params| params.strip_prefix(b"{")) {
+            Some(rest) => {
+                out.push(b',');
+                out.extend_from_slice(rest);
+            }
+            None => out.push(b'}'),
+        }
+        out
     }
 
     fn ask_list(&mut self, kind: ListKind, cursor: Option<&[u8]>) {
@@ -215,7 +241,9 @@ impl Mux {
 
     /// Sets the child to the most verbose level that a host wants, if it is not there yet.
     pub(super) fn sync_level(&mut self) {
+        // A modern child is told with each request.
         if self.is_writable()
+            && self.child_era() == Era::Legacy
             && let Some(level) = self.levels.own_request()
         {
             self.ask_for_level(level);
@@ -235,7 +263,9 @@ impl Mux {
 
     /// Tells the child to forget a uri that nobody holds any more.
     pub(super) fn unsubscribe_upstream(&mut self, uri: &Uri) {
-        if self.is_writable() {
+        if self.child_era() == Era::Modern {
+            self.refresh_stream();
+        } else if self.is_writable() {
             let params = uri_params(&uri.raw);
             let purpose = Purpose::Unsubscribe(uri.clone());
             self.ask_child("resources/unsubscribe", purpose, Some(&params));
@@ -338,7 +368,8 @@ impl Mux {
             );
             Failure::of_server(code, server, text, &serde_json::Value::Null)
         };
-        for key in self.requests.written() {
+        let suspended = self.requests.suspended();
+        for key in self.requests.written().into_iter().chain(suspended) {
             if self
                 .requests
                 .get(key)

@@ -8,7 +8,7 @@ use super::limits;
 use super::mux::Mux;
 use super::queue::{CallGate, Queued, Reserved};
 use super::requests::{Purpose, RequestKey, UpstreamId};
-use crate::protocol::{Frame, Member, Splice};
+use crate::protocol::{Era, Frame, Member, Splice};
 
 impl Mux {
     /// The next frame: what has reserved room, in order, then what hosts sent.
@@ -58,6 +58,7 @@ impl Mux {
         }
         let era = self.requests.get(key)?.era;
         match Pairing::of(era, self.child_era()) {
+            Pairing::Same(Era::Modern) if self.serves_modern(key, queued) => None,
             Pairing::Same(_) => self.write_same(key, queued),
             Pairing::ModernHost => self.write_for_modern_host(key, queued),
             Pairing::ModernChild => self.write_for_modern_child(key, queued),

@@ -8,6 +8,9 @@
 //! | --- | --- |
 //! | `request` | which era is this request of, does it say what it must? |
 //! | `for_legacy` | what does a legacy child see of a modern request? |
+//! | `for_modern` | what does a modern child see of a legacy request? |
+//! | `input` | what does a modern child still want to know? |
+//! | `legacy_result` | what does a legacy host see of a modern child's answer? |
 //! | `result` | what does a modern host see of a legacy child's answer? |
 //! | `discover` | what is a modern host told of a legacy child? |
 //! | `listen` | what does a listen ask for, what do the messages of its stream carry? |
@@ -18,6 +21,9 @@
 
 pub mod discover;
 pub mod for_legacy;
+pub mod for_modern;
+pub mod input;
+pub mod legacy_result;
 pub mod listen;
 pub mod question;
 pub mod request;

@@ -7,7 +7,7 @@
 use super::listens::{ListenKey, Phase};
 use crate::ids::HostKey;
 use crate::protocol::eras::listen::{self, Filter, ListenUri};
-use crate::protocol::{Message, RequestId};
+use crate::protocol::{Era, Message, RequestId};
 use crate::session::answers::Fate;
 use crate::session::catalogue::ListKind;
 use crate::session::mux::Mux;
@@ -51,6 +51,9 @@ impl Mux {
         match self.subscriptions.subscribe(holder, &uri) {
             Next::AnswerHere => self.settle_listen_uri(holder, &uri, Fate::Granted),
             Next::Refuse => self.settle_listen_uri(holder, &uri, Fate::Refused),
+            Next::Forward if self.child_era() == Era::Modern => {
+                self.await_stream(holder, uri, None);
+            }
             Next::Forward => {
                 self.subscriptions.note_written(&uri.text);
                 let params = [b"{\"uri\":", &uri.raw[..], b"}"].concat();

@@ -6,9 +6,9 @@
 //!
 //! | pairing | path | file |
 //! | --- | --- | --- |
-//! | same era | bytes pass, as the table of the design says | `upstream`, `answers` |
+//! | same era | bytes pass, as the table of the design says | `upstream`, `answers`, `both_modern` |
 //! | modern host, legacy child | translated | `modern_host` |
-//! | legacy host, modern child | translated | `modern_child` |
+//! | legacy host, modern child | translated | `modern_child`, `consulting`, `stream` |
 //!
 //! The mux asks at four places, and each of the two paths answers all four: a request is written
 //! ([`Mux::write_queued`]), an answer comes, a notification of the child comes, a host answers a
@@ -20,7 +20,9 @@
 //! request, and goes with it.
 
 mod asking;
+mod both_modern;
 mod call;
+mod consulting;
 mod listening;
 mod listens;
 pub(super) mod modern_child;
@@ -29,11 +31,14 @@ mod pairing;
 mod questions;
 mod retrying;
 mod rounds;
+mod stream;
 mod turns;
 
 pub(super) use call::ModernCall;
+pub(super) use consulting::Consults;
 pub(super) use listens::{ListenKey, Listens};
 pub(super) use pairing::Pairing;
 pub(super) use questions::Questions;
 pub(super) use rounds::{Ending, RoundKey, Rounds};
+pub(super) use stream::Stream;
 pub(super) use turns::{Caller, Turns};

@@ -35,6 +35,12 @@ pub(in crate::session) struct Questions {
 }
 
 impl Questions {
+    /// An id for something else that a host is asked.
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
     /// Adds one: the id under which the host gets it.
     pub(super) fn add(&mut self, host: HostKey, question: Question) -> u64 {
         self.last += 1;

@@ -9,6 +9,7 @@ mod handshakes;
 mod idle;
 mod interleavings;
 mod limits;
+mod modern_children;
 mod modern_hosts;
 mod questions;
 mod restarts;
@@ -262,6 +263,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn expect_quiet(&mut self) {
         assert_eq!(self.mux.requests.len(), 0);
+        assert_eq!(self.mux.consults.len(), 0);
         assert!(self.mux.queue.is_empty());
         assert_eq!(self.mux.listens.len(), 0);
         assert_eq!((self.mux.rounds.len(), self.mux.questions.len()), (0, 0));
