@@ -9,6 +9,7 @@
 //! | [`cli`] | shell | one file a command: arguments in, text and an exit code out |
 //! | [`config`] | core and shell | TOML text to valid [`config::spec::ServerSpec`]s, or to all that is wrong with it; old and new to a list of changes |
 //! | [`protocol`] | core | bytes to lines, a line's envelope and ids, splicing, the first exchange with a child |
+//! | [`journal`] | core | what is known of a host after its daemon was lost |
 //! | [`session`] | core | many hosts on one child: every queue, every open request, every subscription |
 //! | [`supervise`] | core and shell | the life of one child, from the spawn to the proof that nothing of it is left |
 //! | [`control`] | core | what the command line and the daemon say to each other; the status snapshot |
@@ -54,6 +55,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod ids;
+pub mod journal;
 pub mod protocol;
 pub mod session;
 pub mod supervise;

@@ -11,16 +11,25 @@ use std::path::{Path, PathBuf};
 /// The rooms, and what each may use of the others. `ids` and `time` are for all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("protocol", &[]),
-    ("session", &["protocol"]),
+    ("journal", &[]),
+    ("session", &["protocol", "journal"]),
     ("config", &[]),
     ("supervise", &["config"]),
     ("control", &[]),
     (
         "daemon",
-        &["protocol", "session", "config", "supervise", "control"],
+        &[
+            "protocol",
+            "journal",
+            "session",
+            "config",
+            "supervise",
+            "control",
+        ],
     ),
-    // The shim frames lines by `protocol`; the command line never reaches into the daemon.
-    ("cli", &["control", "config", "protocol"]),
+    // The shim frames lines by `protocol` and reads journals; the command line never reaches into the
+    // daemon.
+    ("cli", &["control", "config", "protocol", "journal"]),
 ];
 
 /// Single files that may use a room which theirs may not, each with its reason.
@@ -42,7 +51,14 @@ const FOR_ALL: &[&str] = &["ids", "time"];
 
 /// Rooms and files that decide and do no I/O. A file of `config` or `supervise` is core unless it is listed
 /// as shell.
-const CORE_ROOMS: &[&str] = &["protocol", "session", "control", "config", "supervise"];
+const CORE_ROOMS: &[&str] = &[
+    "protocol",
+    "journal",
+    "session",
+    "control",
+    "config",
+    "supervise",
+];
 
 /// The files of core rooms that do I/O, each with what it does.
 const SHELL_FILES: &[(&str, &str)] = &[
