@@ -355,6 +355,8 @@ pub struct CallsStatus {
     pub late_answers: u64,
     /// Progress of no open request.
     pub unknown_progress: u64,
+    /// Requests that may have been answered twice, by a daemon that was lost and for want of it.
+    pub answers_in_doubt: u64,
     /// Other messages of either side that fit nowhere.
     pub dropped: u64,
 }

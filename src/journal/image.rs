@@ -1,5 +1,7 @@
 //! A journal as a whole: what it says when its writer has gone, and what a new one begins with.
 
+use std::collections::BTreeSet;
+
 use super::writer::{put_record, record, slot, slot_at, slots_for};
 use super::{
     ACTED_AT, BASE_AT, Change, DOUBLED_AT, ENDED_AT, Ended, HALF_AT, ID_BYTES, INPUT_AT, LOST_AT,
@@ -28,8 +30,10 @@ pub struct Image {
     /// The version that the host was told in answer to it.
     pub told: Option<String>,
     pub level: Option<String>,
-    /// The uris that the host holds, JSON strings in the order of their subscriptions.
-    pub subscriptions: Vec<Vec<u8>>,
+    /// The uris that the host holds, JSON strings.
+    pub subscriptions: BTreeSet<Vec<u8>>,
+    /// What the host has seen of each list, as it was recorded.
+    pub seen: Vec<Vec<u8>>,
     pub open: Vec<Open>,
     /// Bytes of the host that were not acted on.
     pub input: Vec<u8>,
@@ -79,12 +83,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Reads of a journal what its writer was given to begin with: all but open requests.
-    ///
-    /// # Errors
-    ///
-    /// As [`Image::read`].
-    pub fn read_session(&mut self, memory: &dyn Memory) -> Result<(), Unreadable> {
+    /// Reads what the records come to.
+    pub(super) fn read_session(&mut self, memory: &dyn Memory) -> Result<(), Unreadable> {
         let word = memory.load(STATE_AT);
         let len = (word >> 1) as usize;
         if len > RECORDS_BYTES {
@@ -110,8 +110,12 @@ impl Image {
             record::INITIALIZE => self.initialize = Some(bytes.to_vec()),
             record::TOLD => self.told = text(),
             record::LEVEL => self.level = text(),
-            record::SUBSCRIBED => self.subscriptions.push(bytes.to_vec()),
-            record::UNSUBSCRIBED => self.subscriptions.retain(|held| held != bytes),
+            record::SUBSCRIBED => drop(self.subscriptions.insert(bytes.to_vec())),
+            record::UNSUBSCRIBED => drop(self.subscriptions.remove(bytes)),
+            record::SEEN => {
+                self.seen.retain(|seen| name_of(seen) != name_of(bytes));
+                self.seen.push(bytes.to_vec());
+            }
             // Of a newer writer that kept the version: it can be done without.
             _ => {}
         }
@@ -183,10 +187,7 @@ impl Image {
     /// input there was room for.
     pub fn write(&self, memory: &dyn Memory) -> usize {
         let region = region_of(memory.len());
-        let mut len = 0;
-        for change in self.changes() {
-            len = put_record(memory, 0, len, change).unwrap_or(len);
-        }
+        let len = self.write_session(memory, 0);
         memory.store(STATE_AT, (len as u64) << 1);
         memory.store(DOUBLED_AT, self.doubled);
         memory.store(REGION_AT, region as u64);
@@ -195,6 +196,13 @@ impl Image {
         memory.store(VERSION_AT, u64::from(VERSION));
         memory.store(MAGIC_AT, MAGIC);
         input.len()
+    }
+
+    /// Writes the session to a side that does not count; how long it is. What there is no room for
+    /// is left out.
+    pub(super) fn write_session(&self, memory: &dyn Memory, side: u64) -> usize {
+        let put = |len, change| put_record(memory, side, len, change).unwrap_or(len);
+        self.changes().fold(0, put)
     }
 
     /// The session as changes from nothing.
@@ -206,6 +214,7 @@ impl Image {
         [initialize, told, level]
             .into_iter()
             .flatten()
+            .chain(self.seen.iter().map(|seen| Change::Seen(seen)))
             .chain(subscriptions.map(|uri| Change::Subscribed(uri)))
     }
 }
@@ -218,4 +227,9 @@ fn read_id(memory: &dyn Memory, first: usize, len: usize) -> Vec<u8> {
         memory.read(slot_at(at) + WORD_BYTES, piece);
     }
     id
+}
+
+/// The name of the list that a record of it begins with.
+fn name_of(seen: &[u8]) -> &[u8] {
+    seen.split(|byte| *byte == b' ').next().unwrap_or_default()
 }

@@ -173,4 +173,4 @@ const fn records_side(side: u64) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -21,7 +21,7 @@ enum Step {
 
 /// Memory that remembers how it became what it is.
 #[derive(Debug, Default)]
-struct Recorder {
+pub(crate) struct Recorder {
     bytes: Mutex<Vec<u8>>,
     steps: Mutex<Vec<Step>>,
 }
@@ -82,7 +82,7 @@ impl Memory for Recorder {
 }
 
 /// A journal with room for lines of this length, as a shim hands it over.
-fn fresh(region: usize, image: &Image) -> (Arc<Recorder>, usize) {
+pub(crate) fn fresh(region: usize, image: &Image) -> (Arc<Recorder>, usize) {
     let memory = Recorder::new(INPUT_AT + 2 * region);
     let input = image.write(&*memory);
     (memory, input)
@@ -93,7 +93,7 @@ fn a_session_comes_back_as_it_was_left() {
     let begun = Image {
         initialize: Some(b"{\"id\":0}".to_vec()),
         told: Some("2025-06-18".to_owned()),
-        subscriptions: vec![b"\"a\"".to_vec()],
+        subscriptions: [b"\"a\"".to_vec()].into(),
         input: b"{\"half".to_vec(),
         ..Image::default()
     };
@@ -106,7 +106,7 @@ fn a_session_comes_back_as_it_was_left() {
     writer.end(Ended::Ending);
     let image = Image::read(&*memory).unwrap();
     assert_eq!(image.level.as_deref(), Some("debug"));
-    assert_eq!(image.subscriptions, [b"\"b\"".to_vec()]);
+    assert_eq!(image.subscriptions, [b"\"b\"".to_vec()].into());
     assert_eq!(image.ended, Ended::Ending);
 }
 
@@ -115,13 +115,26 @@ fn a_full_side_is_written_anew_to_the_other() {
     let (memory, _) = fresh(128 << 10, &Image::default());
     let writer = Writer::new(memory.clone());
     let uri = vec![b'x'; 1000];
-    while writer.record(Change::Subscribed(&uri)) {}
-    assert_eq!(writer.record_all([Change::Subscribed(b"\"a\"")]), 0);
-    assert!(writer.record(Change::Subscribed(b"\"b\"")));
+    for _ in 0..2000 {
+        assert!(writer.record(Change::Subscribed(&uri)));
+        assert!(writer.record(Change::Seen(b"tools 7")));
+        assert!(writer.record(Change::Unsubscribed(&uri)));
+    }
+    assert!(writer.record(Change::Subscribed(b"\"a\"")));
     let image = Image::read(&*memory).unwrap();
-    assert_eq!(image.subscriptions, [b"\"a\"".to_vec(), b"\"b\"".to_vec()]);
-    let too_many = vec![Change::Subscribed(&uri); 2000];
-    assert!(writer.record_all(too_many) > 900, "the rest is left out");
+    assert_eq!(image.subscriptions, [b"\"a\"".to_vec()].into());
+    assert_eq!(image.seen, [b"tools 7".to_vec()]);
+    let mut number = 0;
+    while writer.record(Change::Subscribed(format!("{number:01000}").as_bytes())) {
+        number += 1;
+    }
+    assert!(number > 900, "{number}");
+    let image = Image::read(&*memory).unwrap();
+    assert_eq!(
+        image.subscriptions.len(),
+        number + 1,
+        "the last is left out"
+    );
 }
 
 #[test]

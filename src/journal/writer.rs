@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::{
-    ACTED_AT, ENDED_AT, Ended, HALF_AT, ID_BYTES, MORE_ID_BYTES, Memory, RECORDS_BYTES, SLOT_BYTES,
-    SLOTS, SLOTS_AT, SLOTS_USED_AT, STATE_AT, WORD_BYTES, records_side,
+    ACTED_AT, ENDED_AT, Ended, HALF_AT, ID_BYTES, Image, MORE_ID_BYTES, Memory, RECORDS_BYTES,
+    SLOT_BYTES, SLOTS, SLOTS_AT, SLOTS_USED_AT, STATE_AT, WORD_BYTES, records_side,
 };
 
 /// The place of one open request.
@@ -26,6 +26,8 @@ pub enum Change<'a> {
     Subscribed(&'a [u8]),
     /// It no longer holds it.
     Unsubscribed(&'a [u8]),
+    /// What the host has seen of a list: the list's name, a blank, and what the daemon makes of it.
+    Seen(&'a [u8]),
 }
 
 /// The bits of a slot's first word.
@@ -49,6 +51,7 @@ pub(super) mod record {
     pub(in crate::journal) const LEVEL: u8 = 3;
     pub(in crate::journal) const SUBSCRIBED: u8 = 4;
     pub(in crate::journal) const UNSUBSCRIBED: u8 = 5;
+    pub(in crate::journal) const SEEN: u8 = 6;
 }
 
 impl<'a> Change<'a> {
@@ -59,6 +62,7 @@ impl<'a> Change<'a> {
             Self::Level(bytes) => (record::LEVEL, bytes),
             Self::Subscribed(bytes) => (record::SUBSCRIBED, bytes),
             Self::Unsubscribed(bytes) => (record::UNSUBSCRIBED, bytes),
+            Self::Seen(bytes) => (record::SEEN, bytes),
         }
     }
 }
@@ -150,9 +154,13 @@ impl Writer {
         self.memory.store(ENDED_AT, ended.word());
     }
 
-    /// Records a change of the session. False if there is no room left on this side.
+    /// Records a change of the session. False if there is no room for it.
     #[must_use]
     pub fn record(&self, change: Change<'_>) -> bool {
+        self.append(change) || (self.compact() && self.append(change))
+    }
+
+    fn append(&self, change: Change<'_>) -> bool {
         let word = self.memory.load(STATE_AT);
         let (side, len) = (word & 1, (word >> 1) as usize);
         let Some(end) = put_record(&*self.memory, side, len, change) else {
@@ -162,19 +170,16 @@ impl Writer {
         true
     }
 
-    /// Records the whole session anew, as these changes lead to it. What there is no room for is left
-    /// out; how many those were.
-    pub fn record_all<'a>(&self, changes: impl IntoIterator<Item = Change<'a>>) -> usize {
-        let side = self.memory.load(STATE_AT) & 1 ^ 1;
-        let (mut len, mut left_out) = (0, 0);
-        for change in changes {
-            match put_record(&*self.memory, side, len, change) {
-                Some(end) => len = end,
-                None => left_out += 1,
-            }
+    /// Writes what the records come to, to the other side. Whether they could be read.
+    fn compact(&self) -> bool {
+        let mut image = Image::default();
+        let is_read = image.read_session(&*self.memory).is_ok();
+        if is_read {
+            let side = self.memory.load(STATE_AT) & 1 ^ 1;
+            let len = image.write_session(&*self.memory, side);
+            self.memory.store(STATE_AT, (len as u64) << 1 | side);
         }
-        self.memory.store(STATE_AT, (len as u64) << 1 | side);
-        left_out
+        is_read
     }
 
     /// The first of `count` free slots in a row. The lowest, so that few pages are touched.

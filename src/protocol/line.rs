@@ -51,6 +51,8 @@ pub struct LineReader {
     overlong: bool,
     /// Bytes of this line that have been let go of.
     gone_bytes: u64,
+    /// Bytes of whole lines that were handed out or passed over.
+    consumed_bytes: u64,
     /// The first of those.
     sample: SmallVec<[u8; SAMPLE_BYTES]>,
 }
@@ -96,6 +98,7 @@ impl LineReader {
             opened: false,
             overlong: false,
             gone_bytes: 0,
+            consumed_bytes: 0,
             sample: SmallVec::new(),
         };
         reader.set_limit(limit_bytes);
@@ -129,6 +132,7 @@ impl LineReader {
                 self.let_go();
                 return None;
             };
+            self.consumed_bytes += self.gone_bytes + newline as u64 + 1;
             if self.place == Place::Start && !self.noise {
                 self.buffer.advance(newline + 1);
                 self.begin_line();
@@ -152,6 +156,11 @@ impl LineReader {
     /// Bytes held for the line that is arriving.
     pub fn held_bytes(&self) -> usize {
         self.buffer.len() + self.sample.len() + self.scanner.held_bytes()
+    }
+
+    /// Where in the stream the lines end that [`LineReader::poll`] has gone through.
+    pub fn consumed_bytes(&self) -> u64 {
+        self.consumed_bytes
     }
 
     /// Whether a part of a line has come and its newline has not.
@@ -493,6 +502,13 @@ mod tests {
             );
             assert_eq!(reader.held_bytes(), 0);
             assert!(!reader.is_mid_line());
+            let is_open = !stream.is_empty() && !stream.ends_with(b"\n");
+            let len = stream.len() + usize::from(is_open);
+            assert_eq!(
+                reader.consumed_bytes(),
+                len as u64,
+                "every byte is of a line"
+            );
         }
     }
 

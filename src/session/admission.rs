@@ -275,6 +275,7 @@ impl Mux {
         self.levels.join(incoming.host);
         if self.is_writable() && self.levels.has_already(incoming.host, asked) {
             self.levels.set(incoming.host, Some(asked));
+            self.note_level(incoming.host);
             return Decision::Answer(b"{}");
         }
         self.levels.note_open();
@@ -288,6 +289,9 @@ impl Mux {
             self.subscriptions
                 .unsubscribe(Holder::host(host), &uri.text)
         };
+        if !is_subscribe || next == Next::AnswerHere {
+            self.note_subscription(host, &uri, is_subscribe);
+        }
         match next {
             Next::AnswerHere => Decision::Answer(b"{}"),
             Next::Refuse => Decision::Refuse(Failure::of_server(

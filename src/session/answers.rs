@@ -10,6 +10,7 @@ use super::action::{DropReason, MuxAction};
 use super::attach::{Input, Session};
 use super::catalogue::read_page;
 use super::eras::{Ending, Pairing};
+use super::journaled::Ends;
 use super::mux::Mux;
 use super::requests::{BatchKey, HostAsker, OpenRequest, Purpose, RequestKey};
 use super::service::Refusal;
@@ -118,7 +119,8 @@ impl Mux {
             Some(Outcome::Error) | None => Fate::Refused,
         };
         self.counters.errors += u64::from(fate == Fate::Refused);
-        self.deliver(asker.host, asker.batch, frame, request.had_progress);
+        let id = Some(&asker.id);
+        self.deliver(asker.host, asker.batch, id, frame, request.had_progress);
         self.close(&request, fate);
     }
 
@@ -136,7 +138,8 @@ impl Mux {
             return;
         };
         let frame = self.error_frame(asker.host, Some(&asker.id), failure);
-        self.deliver(asker.host, asker.batch, frame, request.had_progress);
+        let id = Some(&asker.id);
+        self.deliver(asker.host, asker.batch, id, frame, request.had_progress);
         self.close(&request, Fate::Lost);
         let is_initialize = matches!(request.purpose, Purpose::Initialize { .. });
         if is_initialize && self.session_of(asker.host) == Session::New {
@@ -153,10 +156,19 @@ impl Mux {
 
     /// Ends a request without a word: it was cancelled, or its host is gone.
     pub(super) fn drop_request(&mut self, key: RequestKey) {
-        if let Some(request) = self.take_request(key) {
-            self.end_round(key);
-            self.close(&request, Fate::Lost);
+        if let Some(request) = self.hand_over_request(key)
+            && let Some(asker) = request.host()
+        {
+            self.forget_noted(asker.host, &asker.id);
         }
+    }
+
+    /// Takes a request out of the table that something else goes on with under its id.
+    pub(super) fn hand_over_request(&mut self, key: RequestKey) -> Option<OpenRequest> {
+        let request = self.take_request(key)?;
+        self.end_round(key);
+        self.close(&request, Fate::Lost);
+        Some(request)
     }
 
     /// Answers a message of a host that never became an open request.
@@ -168,7 +180,7 @@ impl Mux {
         failure: &Failure,
     ) {
         let frame = self.error_frame(host, id, failure);
-        self.deliver(host, batch, frame, false);
+        self.deliver(host, batch, id, frame, false);
     }
 
     /// Answers a request of a host from here.
@@ -179,7 +191,7 @@ impl Mux {
         id: &RequestId,
         result: &[u8],
     ) {
-        self.deliver(host, batch, result_response(id, result), false);
+        self.deliver(host, batch, Some(id), result_response(id, result), false);
     }
 
     /// Hands an answer to its host, or puts it into the array that it belongs into.
@@ -187,29 +199,35 @@ impl Mux {
         &mut self,
         host: HostKey,
         batch: Option<BatchKey>,
+        id: Option<&RequestId>,
         frame: Frame,
         own_write: bool,
     ) {
         let Some(attachment) = self.hosts.get_mut(&host) else {
             return;
         };
+        let ends = id.map(|id| attachment.take_noted(id)).unwrap_or_default();
         match batch.and_then(|key| attachment.batches.get_mut(&key)) {
             Some(answers) => {
                 let bytes = frame.len() as u64;
-                answers.add(frame);
+                answers.add(frame, ends);
                 self.hold(host, bytes);
             }
-            None => self.send(host, frame, own_write),
+            None => self.send_answer(host, frame, own_write, ends),
         }
     }
 
-    /// Puts a frame into the outbox of a host.
+    /// Puts a frame that is no answer into the outbox of a host.
     pub(super) fn send(&mut self, host: HostKey, frame: Frame, own_write: bool) {
+        self.send_answer(host, frame, own_write, Ends::new());
+    }
+
+    pub(super) fn send_answer(&mut self, host: HostKey, frame: Frame, own_write: bool, ends: Ends) {
         let Some(attachment) = self.hosts.get_mut(&host) else {
             return;
         };
         let bytes = frame.len() as u64;
-        let is_first = attachment.outbox.push(frame, own_write);
+        let is_first = attachment.outbox.push(frame, own_write, ends);
         if attachment.outbox.is_too_full() {
             self.cut_off.insert(host, DropReason::UnreadBytes);
         }
@@ -243,10 +261,11 @@ impl Mux {
         {
             return;
         }
-        if let Some(batch) = attachment.batches.remove(&key) {
+        if let Some(mut batch) = attachment.batches.remove(&key) {
+            let ends = batch.take_ends();
             self.pool.give_back(host, batch.bytes());
             if let Some(frame) = batch.into_frame() {
-                self.send(host, frame, true);
+                self.send_answer(host, frame, true, ends);
             }
         }
     }
@@ -298,6 +317,7 @@ impl Mux {
             Purpose::Subscribe(uri) if fate == Fate::Granted => {
                 let holder = Holder::host(host);
                 self.subscriptions.note_granted(Some(holder), &uri.text);
+                self.note_subscription(host, uri, true);
             }
             Purpose::Subscribe(uri) => {
                 let was_refused = fate == Fate::Refused;
@@ -318,6 +338,7 @@ impl Mux {
             }
             Purpose::SetLevel { asked, sent } => {
                 self.levels.note_ended(host, *asked, *sent, fate);
+                self.note_level(host);
                 self.sync_level();
             }
         }
@@ -353,6 +374,7 @@ impl Mux {
                 let mut page = read_page(*kind, result, &self.config.tools);
                 let edits = std::mem::take(&mut page.edits);
                 self.catalogue.note_page(*kind, cursor.as_deref(), page);
+                self.note_seen(asker.host, *kind);
                 edits
             }
             _ => Vec::new(),

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::batch::BatchAnswer;
+use super::journaled::{Ends, Journal};
 use super::outbox::Outbox;
 use super::requests::BatchKey;
 use super::settings::HostInfo;
-use crate::protocol::{ModernVersion, Version};
+use crate::protocol::{ModernVersion, RequestId, Version};
 use crate::time::Moment;
 
 /// How far the handshake of a host is.
@@ -56,6 +57,7 @@ pub(super) struct Attachment {
     pub(super) is_ready: bool,
     /// The modern version that its last modern request named; it may have a session beside that.
     pub(super) modern: Option<ModernVersion>,
+    pub(super) journal: Option<Box<Journal>>,
 }
 
 impl Attachment {
@@ -64,6 +66,15 @@ impl Attachment {
             info,
             ..Self::default()
         }
+    }
+
+    /// Takes the note of a request, to be closed with its answer.
+    pub(super) fn take_noted(&mut self, id: &RequestId) -> Ends {
+        let journal = self.journal.as_deref_mut();
+        journal
+            .and_then(|journal| journal.take(id))
+            .into_iter()
+            .collect()
     }
 
     /// The version that the host was told.

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use super::journaled::Ends;
 use crate::protocol::Frame;
 
 /// The answers to one batch, as far as they have come.
@@ -15,6 +16,7 @@ pub(super) struct BatchAnswer {
     /// Whether the batch is still being read.
     is_reading: bool,
     answers: Vec<Frame>,
+    ends: Ends,
     bytes: u64,
 }
 
@@ -43,13 +45,19 @@ impl BatchAnswer {
     }
 
     /// Adds one answer.
-    pub(super) fn add(&mut self, answer: Frame) {
+    pub(super) fn add(&mut self, answer: Frame, ends: Ends) {
+        self.ends.extend(ends);
         self.bytes += answer.len() as u64;
         self.answers.push(answer);
     }
 
     pub(super) fn is_complete(&self) -> bool {
         self.open == 0 && !self.is_reading
+    }
+
+    /// Which requests the array answers.
+    pub(super) fn take_ends(&mut self) -> Ends {
+        std::mem::take(&mut self.ends)
     }
 
     /// Bytes of the answers that are held.
@@ -86,10 +94,10 @@ mod tests {
         batch.open();
         batch.open();
         batch.end_reading();
-        batch.add(Frame::line("{\"id\":1}"));
+        batch.add(Frame::line("{\"id\":1}"), Ends::new());
         batch.close();
         assert!(!batch.is_complete());
-        batch.add(Frame::line("{\"id\":2}"));
+        batch.add(Frame::line("{\"id\":2}"), Ends::new());
         batch.close();
         assert!(batch.is_complete());
         let frame = batch.into_frame().expect("two answers");

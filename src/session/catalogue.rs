@@ -172,6 +172,24 @@ impl Record {
         self.pages.last().is_some_and(|page| page.next.is_none())
     }
 
+    /// As [`Catalogue::describe`] writes it: the pages, all items being of the first.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let pages: usize = words.next()?.parse().ok()?;
+        let digest = Digest {
+            items: words.next()?.parse().ok()?,
+            sum: words.next()?.parse().ok()?,
+        };
+        let is_complete: bool = words.next()?.parse().ok()?;
+        let mut record = Self {
+            pages: vec![Page::default(); pages.min(PAGES)],
+        };
+        record.pages.first_mut()?.digest = digest;
+        // A cursor of an earlier child leads nowhere; that there is one says that more follows.
+        record.pages.last_mut()?.next = (!is_complete).then(Bytes::new);
+        Some(record)
+    }
+
     fn digest(&self) -> Digest {
         self.pages
             .iter()
@@ -214,6 +232,17 @@ pub(super) enum WalkStep {
     Same,
     /// It is not.
     Changed,
+}
+
+/// What is known of a list that a host has from an earlier daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resumed {
+    /// It is the list that hosts have, or no child has been asked for it yet.
+    Same,
+    /// It is not.
+    Other,
+    /// The child has to be asked.
+    Unknown,
 }
 
 /// The lists that hosts have seen, and our own look at those of a new child.
@@ -307,6 +336,36 @@ impl Catalogue {
     /// The child is gone. What hosts have seen stays.
     pub(super) fn forget_child(&mut self) {
         self.walks.clear();
+    }
+
+    /// What hosts have seen of a list, for [`Catalogue::resume`]: how many pages and items, the sum
+    /// over them, and whether those are all.
+    pub(super) fn describe(&self, kind: ListKind) -> Option<String> {
+        let seen = self.seen.get(&kind)?;
+        let Digest { items, sum } = seen.digest();
+        let (pages, is_complete) = (seen.pages.len(), seen.is_complete());
+        (pages > 0).then(|| format!("{pages} {items} {sum} {is_complete}"))
+    }
+
+    /// A host comes with a list that an earlier daemon has described. `is_open`: whether there is a
+    /// child that can be asked; if not, its first look at the lists of the next one finds out.
+    pub(super) fn resume(&mut self, kind: ListKind, seen: &str, is_open: bool) -> Resumed {
+        let Some(record) = Record::parse(seen) else {
+            return Resumed::Other;
+        };
+        if let Some(known) = self.seen.get(&kind) {
+            return if known.digest() == record.digest() {
+                Resumed::Same
+            } else {
+                Resumed::Other
+            };
+        }
+        self.seen.insert(kind, record);
+        if is_open {
+            self.walks.insert(kind, Record::default());
+            return Resumed::Unknown;
+        }
+        Resumed::Same
     }
 
     /// How many tools hosts see, if the whole list has been seen.

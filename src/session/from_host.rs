@@ -18,6 +18,7 @@ use super::requests::{
 };
 use super::settings::Asking;
 use crate::ids::HostKey;
+use crate::journal::Change;
 use crate::protocol::eras::era_of;
 use crate::protocol::{
     Batch, BatchItem, Era, ErrorCode, Fault, FaultReason, Kind, Line, Member, Message, RequestId,
@@ -40,6 +41,13 @@ impl Mux {
                 let Some(id) = message.id().cloned() else {
                     return;
                 };
+                if !self.note_request(host, &id, message.method().unwrap_or_default()) {
+                    let failure = Failure::of_message(
+                        ErrorCode::OVERLOADED,
+                        "the list of this host's open requests is full",
+                    );
+                    return self.refuse(host, batch, Some(&id), &failure);
+                }
                 self.host_request(Incoming {
                     host,
                     id,
@@ -52,6 +60,7 @@ impl Mux {
             Kind::Response => self.host_response(host, &message),
             Kind::Invalid(reason) => {
                 let failure = Failure::of_message(ErrorCode::INVALID_REQUEST, reason.to_string());
+                self.note_refused(host, message.id());
                 self.refuse(host, batch, message.id(), &failure);
             }
         }
@@ -124,6 +133,7 @@ impl Mux {
             _ => None,
         };
         let failure = Failure::of_message(code, fault.reason.to_string());
+        self.note_refused(host, id);
         self.refuse(host, None, id, &failure);
     }
 
@@ -146,7 +156,9 @@ impl Mux {
 
     /// Answers `initialize` if the child has said what it is, else lets it wait for that.
     fn begin_initialize(&mut self, incoming: Incoming, asked: String) {
-        self.note_client(&incoming);
+        self.note_client(incoming.host, &incoming.message);
+        let line = incoming.message.bytes().clone();
+        self.note_change(incoming.host, Change::Initialize(&line));
         if let Some(child) = &self.child
             && let Some(welcome) = &child.welcome
         {
@@ -168,18 +180,19 @@ impl Mux {
         if let Some(attachment) = self.hosts.get_mut(&host) {
             attachment.session = Session::Open(version);
             self.levels.join(host);
+            self.note_change(host, Change::Told(version.as_str().as_bytes()));
         }
     }
 
     /// What the host calls itself, for `status`, and what it can do.
-    fn note_client(&mut self, incoming: &Incoming) {
-        let params = incoming.message.value(Member::Params).unwrap_or_default();
+    pub(super) fn note_client(&mut self, host: HostKey, initialize: &Message) {
+        let params = initialize.value(Member::Params).unwrap_or_default();
         let name = json::find_member(params, "clientInfo")
             .and_then(|info| json::find_member(info.value, "name"))
             .and_then(|name| json::text(name.value))
             .map(|name| name.chars().take(200).collect());
         let capabilities = json::find_member(params, "capabilities").map(|entry| entry.value);
-        let Some(attachment) = self.hosts.get_mut(&incoming.host) else {
+        let Some(attachment) = self.hosts.get_mut(&host) else {
             return;
         };
         // Copied: a slice would keep the whole line for as long as the host is here.

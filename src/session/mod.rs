@@ -19,6 +19,7 @@
 //! | `handshake` | what are hosts told of the child? |
 //! | `subscriptions`, `levels`, `catalogue`, `tools` | who holds, hears, has seen, may call what? |
 //! | `service` | does a request wait, or is it refused? |
+//! | `journaled` | what is kept for the time after a crash, and taken up from before one? |
 //! | `faults` | which request has lost its answer? |
 //! | `eras` | what becomes of a request whose host speaks another era than the child? |
 //! | `limits` | how much may be held? |
@@ -40,6 +41,7 @@ mod from_child;
 mod from_host;
 mod handshake;
 mod idle;
+mod journaled;
 mod levels;
 mod limits;
 mod mux;

@@ -365,7 +365,12 @@ impl Mux {
 
     /// The next frame for a host.
     pub fn poll_host_frame(&mut self, host: HostKey) -> Option<HostFrame> {
-        self.hosts.get_mut(&host)?.outbox.poll()
+        let attachment = self.hosts.get_mut(&host)?;
+        let (frame, ends) = attachment.outbox.poll()?;
+        if let Some(journal) = &mut attachment.journal {
+            journal.begin_frame(frame.frame.len(), ends);
+        }
+        Some(frame)
     }
 
     /// So many bytes of polled frames were written to a host: they are not held any more.
@@ -373,6 +378,11 @@ impl Mux {
         if let Some(attachment) = self.hosts.get_mut(&host) {
             let written = attachment.outbox.note_written(bytes as u64);
             self.pool.give_back(host, written);
+            if let Some(journal) = &mut attachment.journal
+                && attachment.outbox.is_written()
+            {
+                journal.end_frame();
+            }
         }
     }
 

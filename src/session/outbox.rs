@@ -6,32 +6,39 @@
 use std::collections::VecDeque;
 
 use super::action::HostFrame;
+use super::journaled::Ends;
 use super::limits::UNREAD_PER_HOST_BYTES;
 use crate::protocol::Frame;
 
 /// The frames for one host.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    frames: VecDeque<HostFrame>,
+    frames: VecDeque<(HostFrame, Ends)>,
     waiting_bytes: u64,
     handed_out_bytes: u64,
 }
 
 impl Outbox {
     /// Adds a frame. Whether it is the first that waits, so that the shell has to be told.
-    pub(super) fn push(&mut self, frame: Frame, own_write: bool) -> bool {
+    pub(super) fn push(&mut self, frame: Frame, own_write: bool, ends: Ends) -> bool {
         self.waiting_bytes += frame.len() as u64;
-        self.frames.push_back(HostFrame { frame, own_write });
+        self.frames
+            .push_back((HostFrame { frame, own_write }, ends));
         self.frames.len() == 1
     }
 
-    /// Hands out the next frame.
-    pub(super) fn poll(&mut self) -> Option<HostFrame> {
+    /// Hands out the next frame, and which requests it answers.
+    pub(super) fn poll(&mut self) -> Option<(HostFrame, Ends)> {
         let next = self.frames.pop_front()?;
-        let bytes = next.frame.len() as u64;
+        let bytes = next.0.frame.len() as u64;
         self.waiting_bytes -= bytes;
         self.handed_out_bytes += bytes;
         Some(next)
+    }
+
+    /// Whether all that was handed out is written.
+    pub(super) const fn is_written(&self) -> bool {
+        self.handed_out_bytes == 0
     }
 
     /// Takes `bytes` that were written off the count; how many there were to take off.
@@ -59,7 +66,7 @@ mod tests {
     fn check(sizes: &[usize], polled: usize, is_too_full: bool) {
         let mut outbox = Outbox::default();
         for size in sizes {
-            outbox.push(Frame::line(vec![b'x'; size - 1]), false);
+            outbox.push(Frame::line(vec![b'x'; size - 1]), false, Ends::new());
         }
         for _ in 0..polled {
             assert!(outbox.poll().is_some());
@@ -84,8 +91,8 @@ mod tests {
     #[test]
     fn what_is_written_makes_room() {
         let mut outbox = Outbox::default();
-        outbox.push(Frame::line(vec![b'x'; 65 * MIB]), false);
-        outbox.push(Frame::line("{}"), false);
+        outbox.push(Frame::line(vec![b'x'; 65 * MIB]), false, Ends::new());
+        outbox.push(Frame::line("{}"), false, Ends::new());
         assert!(outbox.is_too_full());
         assert!(outbox.poll().is_some());
         assert_eq!(outbox.note_written(64 * MIB as u64), 64 * MIB as u64);

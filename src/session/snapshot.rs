@@ -85,6 +85,9 @@ pub struct Counters {
     pub late_answers: u64,
     /// Progress notifications with a token of no open request.
     pub unknown_progress: u64,
+    /// Requests that may have been answered twice: their answer was being written when an earlier
+    /// daemon was lost, and nobody knows whether it arrived.
+    pub answers_in_doubt: u64,
     /// Messages of either side that fit nowhere and were dropped.
     pub dropped: u64,
 }

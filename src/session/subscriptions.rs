@@ -204,6 +204,16 @@ impl Subscriptions {
             .collect()
     }
 
+    /// A host comes that was granted `uri` by an earlier daemon. Whether the child has to be asked.
+    pub(super) fn resume(&mut self, holder: Holder, uri: &Uri) -> bool {
+        let next = self.subscribe(holder, uri);
+        let Some(entry) = self.by_uri.get_mut(&uri.text) else {
+            return false;
+        };
+        entry.holders.insert(holder, Holding::Granted);
+        next == Next::Forward && entry.upstream == Upstream::Absent
+    }
+
     /// Whether anybody holds `uri`.
     pub(super) fn is_held(&self, uri: &str) -> bool {
         self.by_uri.contains_key(uri)

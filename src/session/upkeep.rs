@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::action::{ChildGone, CloseReason, LogLevel, MuxAction};
 use super::answers::{Failure, Fate};
 use super::attach::Input;
-use super::catalogue::{ListKind, WalkStep, read_page};
+use super::catalogue::{ListKind, Resumed, WalkStep, read_page};
 use super::faults::Charges;
 use super::handshake::Welcome;
 use super::levels::Level;
@@ -111,13 +111,7 @@ impl Mux {
             Era::Modern => Vec::new(),
         };
         for uri in again {
-            self.subscriptions.note_written(&uri.text);
-            let params = uri_params(&uri.raw);
-            self.ask_child(
-                "resources/subscribe",
-                Purpose::Subscribe(uri),
-                Some(&params),
-            );
+            self.subscribe_upstream(uri);
         }
         let (walked, gone) = self.catalogue.begin_walks(|kind| welcome.offers(kind));
         for kind in walked {
@@ -157,8 +151,9 @@ impl Mux {
                 continue;
             };
             self.open_session(asker.host, version);
-            self.drop_request(key);
+            // Before the request goes, which ends it for the journal too.
             self.answer_here(asker.host, None, &asker.id, &welcome.result_for(version));
+            self.drop_request(key);
         }
     }
 
@@ -259,6 +254,27 @@ impl Mux {
             sent: None,
         };
         self.ask_child("logging/setLevel", purpose, Some(params.as_bytes()));
+    }
+
+    /// Asks the child for updates of a uri that a host was granted before. Without a child that can
+    /// be asked the next one is.
+    pub(super) fn subscribe_upstream(&mut self, uri: Uri) {
+        if self.is_writable() {
+            self.subscriptions.note_written(&uri.text);
+            let params = uri_params(&uri.raw);
+            let purpose = Purpose::Subscribe(uri);
+            self.ask_child("resources/subscribe", purpose, Some(&params));
+        }
+    }
+
+    /// A host comes with a list that an earlier daemon gave it.
+    pub(super) fn resume_list(&mut self, host: HostKey, kind: ListKind, seen: &str) {
+        let is_open = self.is_writable();
+        match self.catalogue.resume(kind, seen, is_open) {
+            Resumed::Same => {}
+            Resumed::Unknown => self.ask_list(kind, None),
+            Resumed::Other => self.send(host, write::notification(kind.changed(), None), false),
+        }
     }
 
     /// Tells the child to forget a uri that nobody holds any more.

@@ -359,6 +359,10 @@ fn trouble(page: &mut Page, server: &ServerStatus) {
         let count = server.requests.late_answers;
         page.fact("late answers", count.to_string());
     }
+    if server.requests.answers_in_doubt > 0 {
+        let count = server.requests.answers_in_doubt;
+        page.fact("in doubt", format!("{count} answers of a lost daemon"));
+    }
     let strays = server.requests.unknown_progress + server.requests.dropped;
     if strays > 0 {
         page.fact("dropped", format!("{strays} messages that fit nowhere"));

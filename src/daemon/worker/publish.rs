@@ -374,6 +374,7 @@ fn calls_status(mux: &MuxSnapshot, last_activity: Option<Moment>, times: &Times)
         last_activity: last_activity.map(|at| times.wall(at)),
         last_activity_age_ms: last_activity.map(|at| times.age_ms(at)),
         late_answers: mux.counters.late_answers,
+        answers_in_doubt: mux.counters.answers_in_doubt,
         unknown_progress: mux.counters.unknown_progress,
         dropped: mux.counters.dropped,
     }

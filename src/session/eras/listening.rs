@@ -176,6 +176,7 @@ impl Mux {
     pub(in crate::session) fn cancel_listen(&mut self, host: HostKey, id: &RequestId) {
         if let Some(key) = self.listens.of_host(host, id) {
             self.take_listen(key);
+            self.forget_noted(host, id);
         }
     }
 
@@ -208,6 +209,7 @@ impl Mux {
         for key in self.listens.keys() {
             if let Some(listen) = self.take_listen(key) {
                 self.send(listen.host, listen::cancelled(&listen.id, reason), false);
+                self.forget_noted(listen.host, &listen.id);
             }
         }
     }
@@ -215,7 +217,10 @@ impl Mux {
     /// Ends a stream in good order.
     fn close_listen(&mut self, key: ListenKey, reason: &str) {
         if let Some(listen) = self.take_listen(key) {
-            self.send(listen.host, listen::closing_result(&listen.id), false);
+            let result = listen::closing_result(&listen.id);
+            let noted = self.hosts.get_mut(&listen.host);
+            let ends = noted.map(|host| host.take_noted(&listen.id));
+            self.send_answer(listen.host, result, false, ends.unwrap_or_default());
             self.send(listen.host, listen::cancelled(&listen.id, reason), false);
         }
     }

@@ -162,8 +162,8 @@ impl Mux {
             &self.server_info(),
         );
         let asker = asker.clone();
-        self.drop_request(key);
         self.answer_here(asker.host, asker.batch, &asker.id, &result);
+        self.drop_request(key);
     }
 
     fn take_up_listen(&mut self, key: RequestKey, message: &Message) {
@@ -173,7 +173,8 @@ impl Mux {
                 let Some(asker) = self.requests.get(key).and_then(|one| one.host()).cloned() else {
                     return;
                 };
-                self.drop_request(key);
+                // It stays open, as a stream.
+                drop(self.hand_over_request(key));
                 self.begin_listen(asker.host, asker.id, filter);
             }
             Err(complaint) => self.fail(key, &invalid_params(complaint)),

@@ -74,7 +74,7 @@ impl Mux {
         let requests = round.put();
         let result = input_required(&requests, Some(&state), &self.server_info());
         let frame = result_response(&asker.id, &result);
-        self.deliver(asker.host, asker.batch, frame, own_write);
+        self.deliver(asker.host, asker.batch, Some(&asker.id), frame, own_write);
     }
 
     /// The round that a request comes back to, if it is a retry that we wait for.
@@ -185,7 +185,7 @@ impl Mux {
             Ending::Answered(message) => self.answer_frame(&request, asker, &message),
             Ending::Failed(failure) => self.error_frame(asker.host, Some(&asker.id), &failure),
         };
-        self.deliver(asker.host, asker.batch, frame, false);
+        self.deliver(asker.host, asker.batch, Some(&asker.id), frame, false);
     }
 
     /// A call whose host is thinking has ended. What it came to waits for the retry.

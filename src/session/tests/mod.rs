@@ -8,6 +8,7 @@ mod faults;
 mod handshakes;
 mod idle;
 mod interleavings;
+mod journals;
 mod limits;
 mod modern_children;
 mod modern_hosts;
