@@ -5,7 +5,8 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind as IoKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
 
 use super::clock::Deadline;
@@ -29,6 +31,9 @@ use crate::control::{
 pub(crate) const QUICK: Duration = Duration::from_secs(10);
 /// For what waits for servers. Their own deadlines end it long before.
 pub(crate) const PATIENT: Duration = Duration::from_secs(600);
+
+/// Descriptors that a request may have with it.
+const DESCRIPTORS: usize = 3;
 
 /// How much a daemon may say of itself in its lock file.
 const LOCK_TEXT_LIMIT_BYTES: u64 = 16 << 10;
@@ -67,6 +72,8 @@ pub(crate) struct McpStream {
     pub(crate) surplus: Vec<u8>,
     /// Who is at the other end.
     pub(crate) process: Option<DaemonProcess>,
+    /// What the daemon said of it.
+    pub(crate) attached: Attached,
 }
 
 impl Client {
@@ -145,10 +152,20 @@ impl Client {
         request: &Request,
         patience: Duration,
     ) -> Result<T, CliError> {
+        self.ask_with(request, &[], patience)
+    }
+
+    /// Asks and hands descriptors over with the request.
+    fn ask_with<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> Result<T, CliError> {
         self.asked += 1;
         let line = encode_request(self.asked, request)
             .map_err(|error| CliError::internal("cannot write the request").because(error))?;
-        let written = self.stream.write_all(&line);
+        let written = self.write_with(&line, descriptors);
         // A daemon that refuses says why and hangs up, perhaps before it was asked anything.
         let answer = self.read_line(Deadline::after(patience), request.method());
         let line = match (answer, written) {
@@ -166,14 +183,34 @@ impl Client {
         }
     }
 
-    /// Makes the connection a raw MCP stream.
-    pub(crate) fn attach(mut self, attach: Attach) -> Result<McpStream, CliError> {
-        let _: Attached = self.ask(&Request::Attach(attach), QUICK)?;
+    fn write_with(&mut self, line: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if descriptors.is_empty() {
+            return self.stream.write_all(line);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(IoKind::InvalidInput.into());
+        }
+        let slices = [io::IoSlice::new(line)];
+        let sent = sendmsg(&self.stream, &slices, &mut beside, SendFlags::NOSIGNAL)?;
+        self.stream.write_all(&line[sent..])
+    }
+
+    /// Makes the connection a raw MCP stream, or the companion of the descriptors that are given
+    /// with the request.
+    pub(crate) fn attach(
+        mut self,
+        attach: Attach,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<McpStream, CliError> {
+        let attached = self.ask_with(&Request::Attach(attach), descriptors, QUICK)?;
         self.stream
             .set_read_timeout(None)
             .map_err(|error| CliError::internal("cannot use the connection").because(error))?;
         Ok(McpStream {
             process: self.process(),
+            attached,
             stream: self.stream,
             surplus: self.surplus,
         })
@@ -367,7 +404,7 @@ mod tests {
         let mut lines = reply(1, &Attached::default());
         lines.extend_from_slice(b"{\"jsonrpc\"");
         let (client, _daemon) = client(&lines);
-        let stream = client.attach(Attach::default()).unwrap();
+        let stream = client.attach(Attach::default(), &[]).unwrap();
         assert_eq!(stream.surplus, b"{\"jsonrpc\"");
     }
 

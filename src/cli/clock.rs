@@ -1,8 +1,16 @@
-//! The command line's own clock. Nothing here reaches a core but as a [`Duration`].
+//! The command line's own clock. Nothing here reaches a core but as a [`Duration`] or a [`Moment`].
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::time::render_wall;
+use crate::time::{Moment, render_wall};
+
+/// Now, from the first call on.
+pub(crate) fn now() -> Moment {
+    static ORIGIN: OnceLock<Deadline> = OnceLock::new();
+    let origin = ORIGIN.get_or_init(|| Deadline::after(Duration::ZERO));
+    Moment::from_origin(origin.passed())
+}
 
 /// A point from which a wait is bounded.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +24,12 @@ impl Deadline {
     )]
     pub(crate) fn after(wait: Duration) -> Self {
         Self(Instant::now() + wait)
+    }
+
+    /// How long ago it was.
+    #[expect(clippy::disallowed_methods, reason = "as above")]
+    fn passed(self) -> Duration {
+        Instant::now().saturating_duration_since(self.0)
     }
 
     /// What is left; zero once it has passed.

@@ -101,9 +101,12 @@ impl McpClient {
             server: server.to_owned(),
             client: by.to_owned(),
             directory: directory.map(|path| path.to_string_lossy().into_owned()),
+            journal: None,
         };
         let places = context.places()?;
-        let stream = attach_or_start(context, &places, by, &attach, Wish::Start)?;
+        let stream = attach_or_start(context, &places, by, Wish::Start, |client| {
+            client.attach(attach.clone(), &[])
+        })?;
         Self::start(
             server,
             stream,
@@ -379,6 +382,7 @@ fn interrupts() -> Result<SignalFd, CliError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::control::Attached;
     use std::io::{BufRead, BufReader};
 
     use super::*;
@@ -405,6 +409,7 @@ mod tests {
             stream: ours,
             surplus: Vec::new(),
             process: None,
+            attached: Attached::default(),
         };
         let mut client = McpClient::start("calc", stream, None).unwrap();
         let result = act(&mut client);

@@ -370,6 +370,7 @@ mod tests {
                 server: "a".to_owned(),
                 client: "connect".to_owned(),
                 directory: Some("/x".to_owned()),
+                journal: None,
             }),
         ] {
             check(request);

@@ -24,6 +24,13 @@ pub struct Attached {
     pub instance: String,
     /// Unique in the life of the daemon.
     pub attachment: u64,
+    /// Whether the daemon keeps the journal that came with the request, and has gone on from it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub journal: bool,
+    /// Whether it speaks with the host by the descriptors that came too. Then nothing more is said
+    /// on this connection; it lasts as long as the attachment.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub handed: bool,
 }
 
 /// What became of each server that a request named.

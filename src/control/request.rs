@@ -65,6 +65,9 @@ pub struct Attach {
     /// The working directory of the host, absolute; for servers shared by directory.
     #[serde(default)]
     pub directory: Option<String>,
+    /// The version of the journal that comes with this request, the first of its descriptors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<u32>,
 }
 
 #[derive(Default, Serialize, Deserialize)]

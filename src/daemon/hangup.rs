@@ -6,29 +6,20 @@
 //! but that (epoll(7): HUP and ERR are always reported), becomes readable at that moment.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+
+use super::descriptors::watched;
 
 /// Returns once neither direction of `socket` is open at the other end.
 pub(crate) async fn hung_up(socket: impl AsFd) -> io::Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLET, 0))?;
-    let ready = readable(epoll.0)?;
+    let ready = watched(epoll.0, Interest::READABLE)?;
     drop(ready.readable().await?);
     Ok(())
-}
-
-/// A descriptor whose readiness can be awaited.
-#[allow(
-    unsafe_code,
-    reason = "tokio takes a descriptor on the promise that it stays open"
-)]
-pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the `AsyncFd` owns the descriptor, so it is open and the same as long as it lives.
-    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
 #[cfg(test)]

@@ -5,10 +5,14 @@
 //! uid and by descent; what a request means is the registry's.
 
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
@@ -21,7 +25,9 @@ use crate::protocol::write::error_response;
 use crate::protocol::{ErrorCode, Kind, Line, LineReader};
 use crate::session::HostInfo;
 
+use super::handover::{DESCRIPTORS, Ends};
 use super::hangup::hung_up;
+use super::host_stream::HostStream;
 use super::reader::Reader;
 use super::registry::{self, Attachment};
 use super::shared::Shared;
@@ -30,6 +36,9 @@ use super::worker::{Arrival, Event};
 
 /// Lines that one read of a control connection may hold back before it is served.
 type Reply = Result<serde_json::Value, ControlError>;
+
+/// What is taken of a control connection at once.
+const READ_BYTES: usize = 4096;
 
 /// How long a host that cannot be attached has to ask for something.
 const REFUSAL_WAIT: Duration = Duration::from_secs(10);
@@ -68,11 +77,13 @@ pub(crate) async fn serve_raw(stream: UnixStream, server: Arc<str>, shared: Arc<
         server: server.to_string(),
         client: "socket".to_owned(),
         directory: None,
+        journal: None,
     };
     match ask_attach(&shared, &attach).await {
         Ok(attachment) => {
+            let ends = Ends::of_connection(Arc::new(stream));
             let lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
-            serve_host(Arc::new(stream), lines, attach, attachment, peer, &shared).await;
+            serve_host(ends, lines, attach, attachment, peer, &shared).await;
         }
         Err(refusal) => {
             tracing::warn!(server = &*server, "refused: {}", refusal.message);
@@ -138,12 +149,17 @@ async fn control_loop(
             Err(unreadable) => Err(unreadable.to_error()),
             Ok(Request::Attach(attach)) => match ask_attach(shared, &attach).await {
                 Ok(attachment) => {
-                    let reply = Ok(attached(&attachment));
+                    let limit = attachment.worker.transit.limit_bytes();
+                    let given = std::mem::take(&mut text.descriptors);
+                    let ends = Ends::take(stream.clone(), &attach, given, limit);
+                    let reply = Ok(attached(&attachment, &ends));
                     write_reply(stream, &asked.id, &reply, first).await?;
                     drop(serving);
                     let mut lines = LineReader::new(CONTROL_LINE_LIMIT_BYTES);
-                    lines.feed(&text.held);
-                    serve_host(stream.clone(), lines, attach, attachment, peer, shared).await;
+                    if !ends.are_own() {
+                        lines.feed(&text.held);
+                    }
+                    serve_host(ends, lines, attach, attachment, peer, shared).await;
                     return Ok(());
                 }
                 Err(refusal) => Err(refusal),
@@ -161,6 +177,8 @@ async fn control_loop(
 #[derive(Default)]
 struct ControlLines {
     held: Vec<u8>,
+    /// What came beside the bytes, for the request that they belong to.
+    descriptors: Vec<OwnedFd>,
 }
 
 impl ControlLines {
@@ -178,7 +196,7 @@ impl ControlLines {
                 return Err(io::Error::other("a control line is too long"));
             }
             stream.readable().await?;
-            match stream.try_read_buf(&mut self.held) {
+            match stream.try_io(Interest::READABLE, || self.receive(stream)) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -186,12 +204,36 @@ impl ControlLines {
             }
         }
     }
+
+    /// Takes bytes and descriptors, of those no more than a request may have.
+    fn receive(&mut self, stream: &UnixStream) -> io::Result<usize> {
+        let mut bytes = [0; READ_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(
+            stream,
+            &mut [io::IoSliceMut::new(&mut bytes)],
+            &mut beside,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                // What is too many is closed again.
+                let room = DESCRIPTORS - self.descriptors.len();
+                self.descriptors.extend(descriptors.take(room));
+            }
+        }
+        self.held.extend_from_slice(&bytes[..received.bytes]);
+        Ok(received.bytes)
+    }
 }
 
-fn attached(attachment: &Attachment) -> serde_json::Value {
+fn attached(attachment: &Attachment, ends: &Ends) -> serde_json::Value {
     let attached = Attached {
         instance: attachment.instance.to_string(),
         attachment: attachment.key.0,
+        journal: ends.journal.is_some(),
+        handed: ends.are_own(),
     };
     serde_json::to_value(attached).unwrap_or_default()
 }
@@ -244,7 +286,7 @@ fn stopping() -> ControlError {
 
 /// Hands a host to its worker and reads from it until it ends.
 async fn serve_host(
-    stream: Arc<UnixStream>,
+    ends: Ends,
     lines: LineReader,
     attach: Attach,
     attachment: Attachment,
@@ -257,15 +299,29 @@ async fn serve_host(
         ticket,
         ..
     } = attachment;
+    let Ends {
+        input,
+        output,
+        companion,
+        journal,
+    } = ends;
     let (start, started) = oneshot::channel();
     let reading = tokio::spawn({
-        let (stream, worker) = (stream.clone(), worker.clone());
+        let (output, worker) = (output.clone(), worker.clone());
         async move {
             // The worker must know the host before its first line comes.
             if started.await.is_ok() {
-                read_host(stream, lines, key, worker).await;
+                read_host(input, output, lines, key, worker).await;
             }
         }
+    });
+    let watching = companion.map(|companion| {
+        let inbox = worker.inbox.clone();
+        tokio::spawn(async move {
+            wait_for_end(&companion).await;
+            // A worker that has gone has let its hosts go.
+            drop(inbox.send(Event::HostGone(key)).await);
+        })
     });
     let arrival = Arrival {
         key,
@@ -273,8 +329,10 @@ async fn serve_host(
             client: Some(attach.client).filter(|client| !client.is_empty()),
             pid: peer.pid.map(i32::unsigned_abs),
         },
-        stream,
+        output,
+        journal,
         reader: reading.abort_handle(),
+        watcher: watching.map(|watching| watching.abort_handle()),
         ticket,
     };
     tracing::debug!(server = &*attach.server, host = %key, version = %shared.run_id, "attached");
@@ -289,13 +347,27 @@ async fn serve_host(
     }
 }
 
+/// Waits until the shim of a host that is spoken with by its own descriptors has gone.
+async fn wait_for_end(companion: &UnixStream) {
+    let mut nothing = [0; 64];
+    while companion.readable().await.is_ok() {
+        match companion.try_read(&mut nothing) {
+            // There is nothing that it could have to say.
+            Ok(1..) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return,
+        }
+    }
+}
+
 async fn read_host(
-    stream: Arc<UnixStream>,
+    input: Arc<HostStream>,
+    output: Arc<HostStream>,
     lines: LineReader,
     key: HostKey,
     worker: super::worker::WorkerHandle,
 ) {
-    let mut reader = Reader::new(stream.clone(), lines, worker.transit, Some(key));
+    let mut reader = Reader::new(input, lines, worker.transit, Some(key));
     let last = loop {
         match reader.next().await {
             Ok(Some(lines)) => {
@@ -319,7 +391,7 @@ async fn read_host(
     let half_open = matches!(last, Event::HostEnded(_));
     // A worker that has gone has let its hosts go.
     drop(worker.inbox.send(last).await);
-    if half_open && hung_up(&*stream).await.is_ok() {
+    if half_open && hung_up(&*output).await.is_ok() {
         drop(worker.inbox.send(Event::HostGone(key)).await);
     }
 }

@@ -7,13 +7,16 @@
 mod clock;
 mod command_values;
 mod containment;
+mod descriptors;
 mod eras;
 mod errand;
 mod facts;
 #[cfg(feature = "test-fakes")]
 mod faults;
+mod handover;
 mod hangup;
 mod host;
+mod host_stream;
 mod journal;
 mod last_resort;
 mod launch;

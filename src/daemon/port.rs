@@ -6,7 +6,6 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::task::AbortHandle;
 
@@ -19,15 +18,6 @@ const SLICES: usize = 8;
 pub(crate) trait Sink: Send + Sync + 'static {
     fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
-}
-
-impl Sink for UnixStream {
-    fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.try_write_vectored(slices)
-    }
-    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send {
-        Self::writable(self)
-    }
 }
 
 impl Sink for pipe::Sender {

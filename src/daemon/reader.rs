@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
-use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -29,34 +28,29 @@ const COUNTED_BYTES: usize = 64 << 10;
 /// Lines that were read together, and the room they take until the worker is done with them.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    lines: SmallVec<[Line; 4]>,
+    lines: SmallVec<[(Line, u64); 4]>,
     _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Lines {
-    /// Hands every line to `take`; the room is given back after the last.
-    pub(crate) fn each(self, mut take: impl FnMut(Line)) {
-        self.lines.into_iter().for_each(&mut take);
+    /// Hands every line to `take`, with the place in the stream where it ends; the room is given back
+    /// after the last.
+    pub(crate) fn each(self, mut take: impl FnMut(Line, u64)) {
+        for (line, until) in self.lines {
+            take(line, until);
+        }
     }
 }
 
 /// Something that gives bytes without blocking and can say when there are more.
 pub(crate) trait Source: Send + Sync + 'static {
-    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize>;
+    /// Reads what there is. All before `consumed` in the stream has been taken as whole lines.
+    fn try_read(&self, buffer: &mut BytesMut, consumed: u64) -> io::Result<usize>;
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-impl Source for UnixStream {
-    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        self.try_read_buf(buffer)
-    }
-    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
-        Self::readable(self)
-    }
-}
-
 impl Source for pipe::Receiver {
-    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+    fn try_read(&self, buffer: &mut BytesMut, _consumed: u64) -> io::Result<usize> {
         self.try_read_buf(buffer)
     }
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
@@ -93,6 +87,10 @@ impl Transit {
             shared,
             limit_bytes: Arc::new(AtomicUsize::new(limit_bytes)),
         }
+    }
+
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_limit(&self, limit_bytes: usize) {
@@ -142,7 +140,7 @@ impl<S: Source> Reader<S> {
             let mut size = 0;
             while let Some(line) = self.poll_line() {
                 size += line_size(&line);
-                lines.push(line);
+                lines.push((line, self.lines.consumed_bytes()));
             }
             self.count();
             if !lines.is_empty() {
@@ -175,7 +173,7 @@ impl<S: Source> Reader<S> {
     }
 
     /// Waits for room for lines that are `size` bytes; one larger than the budget takes all of it.
-    async fn admit(&self, lines: SmallVec<[Line; 4]>, size: usize) -> Lines {
+    async fn admit(&self, lines: SmallVec<[(Line, u64); 4]>, size: usize) -> Lines {
         let size = u32::try_from(size.min(TRANSIT_LIMIT_BYTES)).unwrap_or(u32::MAX);
         // The budget is never closed; without a permit the lines would only be unaccounted.
         let room = self
@@ -193,17 +191,18 @@ impl<S: Source> Reader<S> {
         self.lines.set_limit(limit_bytes);
         loop {
             self.source.readable().await?;
-            match self.source.try_read(self.lines.spare()) {
+            let consumed = self.lines.consumed_bytes();
+            match self.source.try_read(self.lines.spare(), consumed) {
                 Ok(0) => {
                     self.ended = true;
                     return Ok(());
                 }
                 Ok(_) => return Ok(()),
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                    ) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Also of a journal that is full: others have to have a turn.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    tokio::task::yield_now().await;
+                }
                 Err(error) => return Err(error),
             }
         }

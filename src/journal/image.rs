@@ -154,7 +154,7 @@ impl Image {
         let word = memory.load(BASE_AT);
         let (base, side) = (word >> 1, word & 1);
         let region = memory.load(REGION_AT) as usize;
-        if region % PAGE_BYTES != 0 || region > region_of(memory.len()) {
+        if !region.is_multiple_of(PAGE_BYTES) || region > region_of(memory.len()) {
             return Err(Unreadable::Damaged("input"));
         }
         self.is_input_cut = memory.load(LOST_AT) > self.acted;

@@ -25,6 +25,7 @@ use super::settings::{HostInfo, MuxConfig};
 use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest, Turn};
 use super::subscriptions::Subscriptions;
 use crate::ids::{Generation, HostKey};
+use crate::journal::Ended;
 use crate::protocol::{ChildIdentity, Era, ErrorCode, Frame, FrameArena, Line, Opening};
 use crate::time::{Moment, earliest};
 
@@ -218,6 +219,7 @@ impl Mux {
     /// cancelled upstream. No effect if it is gone already.
     pub fn handle_host_gone(&mut self, host: HostKey, now: Moment) {
         self.now = now;
+        self.end_journal(host, Ended::Finished);
         self.forget_host(host);
         self.settle();
     }

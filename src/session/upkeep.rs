@@ -21,6 +21,7 @@ use super::service::{Service, Unavailable, refusal};
 use super::settings::Asking;
 use super::subscriptions::Uri;
 use crate::ids::{Generation, HostKey};
+use crate::journal::Ended;
 use crate::protocol::opening::{Plan, Refusal, write_own_meta};
 use crate::protocol::{
     ChildIdentity, Era, ErrorCode, Member, Message, Opening, Outcome, negotiate, write,
@@ -259,7 +260,9 @@ impl Mux {
     /// Asks the child for updates of a uri that a host was granted before. Without a child that can
     /// be asked the next one is.
     pub(super) fn subscribe_upstream(&mut self, uri: Uri) {
-        if self.is_writable() {
+        if self.child_era() == Era::Modern {
+            self.refresh_stream();
+        } else if self.is_writable() {
             self.subscriptions.note_written(&uri.text);
             let params = uri_params(&uri.raw);
             let purpose = Purpose::Subscribe(uri);
@@ -534,6 +537,7 @@ impl Mux {
     pub(super) fn settle(&mut self) {
         while let Some((host, reason)) = self.cut_off.pop_first() {
             if self.hosts.contains_key(&host) {
+                self.end_journal(host, Ended::Detached);
                 self.forget_host(host);
                 self.act(MuxAction::DropHost(host, reason));
             }

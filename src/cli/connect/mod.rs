@@ -4,13 +4,16 @@
 //! none runs. Standard output belongs to the protocol alone. Decides which daemon to talk to and
 //! when to try again; what the host is told is decided in [`session`].
 
+mod held;
+mod memory;
+mod queue;
 mod relay;
 mod session;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::relay::{End, Relay, await_change, watch};
+use self::relay::{End, Relay};
 use self::session::{Reason, Session};
 use super::Context;
 use super::client::{Client, DaemonProcess, McpStream};
@@ -20,16 +23,12 @@ use super::output::complain;
 use super::places::Places;
 use super::start_daemon::{STARTERS, Wish, attach_or_start, shut_down};
 use crate::control::Attach;
+use crate::journal::Ended;
 
 /// How often a lost daemon is started again while it dies before it has said anything.
 const ATTEMPTS: u32 = 3;
 /// How long a daemon that is ending may take to leave.
 const END_WAIT: Duration = Duration::from_secs(25);
-/// How long the daemon after one that has ended in order may take to come.
-const NEXT_WAIT: Duration = Duration::from_secs(5);
-/// How often it is looked for where nothing tells of it: it may listen a moment after its socket
-/// was made.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How long a daemon that could not be started is not tried again.
 const START_PAUSE: Duration = Duration::from_secs(5);
 
@@ -81,6 +80,8 @@ struct Door<'a> {
     lost: u32,
     /// Until when no daemon is started.
     pause: Option<Deadline>,
+    /// Whether the last daemon ended because it was told to: then none is started.
+    is_ended: bool,
 }
 
 impl<'a> Door<'a> {
@@ -97,25 +98,23 @@ impl<'a> Door<'a> {
                 server: arguments.name,
                 client: "connect".to_owned(),
                 directory: directory.map(|path| path.to_string_lossy().into_owned()),
+                journal: None,
             },
             process: None,
             lost: 0,
             pause: None,
+            is_ended: false,
         }
     }
 
     /// Connects, starting a daemon if that is wanted, or leaves the session without one.
     fn open(&mut self, relay: &mut Relay) -> Result<(), CliError> {
-        let context = self.context;
-        let attach = &self.attach;
+        let (context, attach) = (self.context, &self.attach);
         let opened = self.stream(|places| {
-            attach_or_start(
-                context,
-                places,
-                "mcpd connect",
-                attach,
-                Wish::UnlessShutDown,
-            )
+            let by = "mcpd connect";
+            attach_or_start(context, places, by, Wish::UnlessShutDown, |client| {
+                relay.attach(client, attach)
+            })
         });
         if opened.is_err() {
             self.pause = Some(Deadline::after(START_PAUSE));
@@ -125,18 +124,28 @@ impl<'a> Door<'a> {
 
     /// After a daemon has gone. One that ended on purpose is waited for; a crash is made good.
     fn reopen(&mut self, relay: &mut Relay) -> Result<(), CliError> {
+        if !relay.may_attach() {
+            return Ok(());
+        }
         self.lost = if relay.daemon_has_spoken() {
             1
         } else {
             self.lost + 1
         };
         // It may be there still and have closed this one connection.
-        if let Ok(stream) = self.stream(|places| self.attach_only(places)) {
+        if let Ok(stream) = self.attach_only(relay) {
             return self.settle(relay, Ok(stream));
         }
-        if let Some(error) = self.has_ended_in_order() {
-            let next = self.await_next().ok_or(error);
-            return self.settle(relay, next);
+        let ended = match relay.ended() {
+            Some(Ended::Ending) => Some(self.told_to_end()),
+            // A daemon that keeps a journal says so when it ends in order.
+            Some(_) => None,
+            None => self.has_ended_in_order(),
+        };
+        if let Some(error) = ended {
+            self.is_ended = true;
+            self.leave(relay, &error, true);
+            return Err(error);
         }
         if self.lost > ATTEMPTS {
             let error = CliError::unreachable("the daemon ends again and again")
@@ -147,11 +156,14 @@ impl<'a> Door<'a> {
         self.open(relay)
     }
 
-    /// Before the host's words are answered for want of a daemon: is there one by now?
+    /// While there is none: is there one by now?
     fn knock(&mut self, relay: &mut Relay) -> Result<(), CliError> {
+        if !relay.may_attach() {
+            return Ok(());
+        }
         let waiting = self.pause.is_some_and(|pause| !pause.left().is_zero());
-        if waiting || self.has_ended_in_order().is_some() {
-            let opened = self.stream(|places| self.attach_only(places));
+        if waiting || self.is_ended {
+            let opened = self.attach_only(relay);
             return match opened {
                 // The reason that was given before still holds.
                 Err(error) => Err(error),
@@ -174,27 +186,17 @@ impl<'a> Door<'a> {
             return Some(shut_down());
         }
         let noted = std::fs::read_to_string(places.ended_marker()).ok()?;
-        (noted == process.pid.to_string()).then(|| {
-            CliError::unreachable("the daemon was told to end, and none has been started since")
-                .hint(STARTERS)
-        })
+        (noted == process.pid.to_string()).then(|| self.told_to_end())
     }
 
-    /// After an orderly end the next daemon usually comes soon: a restart, or somebody whose
-    /// command starts one. The host's words wait for it, but not long.
-    fn await_next(&self) -> Option<McpStream> {
-        let places = self.places.as_ref().ok()?;
-        let deadline = Deadline::after(NEXT_WAIT);
-        let folder = watch(places.paths.runtime_dir());
-        loop {
-            if let Ok(stream) = self.attach_only(places) {
-                return Some(stream);
-            }
-            if places.shutdown_marker().exists() || deadline.left().is_zero() {
-                return None;
-            }
-            await_change(folder.as_ref(), deadline.left().min(LOOK_AGAIN));
+    /// What is said while a daemon that ended on purpose has no successor.
+    fn told_to_end(&self) -> CliError {
+        let places = self.places.as_ref();
+        if places.is_ok_and(|places| places.shutdown_marker().exists()) {
+            return shut_down();
         }
+        CliError::unreachable("the daemon was told to end, and none has been started since")
+            .hint(STARTERS)
     }
 
     fn stream(
@@ -211,8 +213,8 @@ impl<'a> Door<'a> {
     }
 
     /// An attachment to a daemon that runs.
-    fn attach_only(&self, places: &Places) -> Result<McpStream, CliError> {
-        Client::connect(places)?.attach(self.attach.clone())
+    fn attach_only(&self, relay: &mut Relay) -> Result<McpStream, CliError> {
+        self.stream(|places| relay.attach(Client::connect(places)?, &self.attach))
     }
 
     fn settle(
@@ -223,28 +225,29 @@ impl<'a> Door<'a> {
         match opened {
             Ok(mut stream) => {
                 self.process = stream.process.take();
+                self.is_ended = false;
                 relay.connect(stream)
             }
             Err(error) => {
                 complain(&error.render());
-                let watched = self
-                    .places
-                    .as_ref()
-                    .ok()
-                    .map(|places| places.paths.runtime_dir());
-                relay.disconnect(
-                    Reason {
-                        message: format!(
-                            "mcpd cannot serve {:?}: {}",
-                            self.attach.server,
-                            error.chain()
-                        ),
-                        hints: error.hints().to_vec(),
-                    },
-                    watched,
-                );
+                self.leave(relay, &error, false);
                 Err(error)
             }
         }
+    }
+
+    /// Leaves the host without a daemon for now.
+    fn leave(&self, relay: &mut Relay, error: &CliError, is_expected: bool) {
+        let places = self.places.as_ref().ok();
+        let watched = places.map(|places| places.paths.runtime_dir());
+        let reason = Reason {
+            message: format!(
+                "mcpd cannot serve {:?}: {}",
+                self.attach.server,
+                error.chain()
+            ),
+            hints: error.hints().to_vec(),
+        };
+        relay.disconnect(reason, is_expected, watched);
     }
 }

@@ -1,4 +1,5 @@
-//! The shell around a [`Session`]: descriptors, poll(2), and nothing else.
+//! The shell around a [`Session`]: descriptors, poll(2), and nothing else. While the daemon speaks with
+//! the host itself, this only waits for the end of either.
 //!
 //! Host and daemon are served by one thread that never blocks on either: standard input is read
 //! only when there is something to read, and standard output gets no more than it can take, since
@@ -17,14 +18,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
 use rustix::fs::inotify;
 
+use super::memory::JournalFile;
 use super::session::{Reason, Session};
-use crate::cli::client::McpStream;
+use crate::cli::client::{Client, McpStream};
+use crate::cli::clock::now;
 use crate::cli::error::CliError;
+use crate::control::Attach;
+use crate::journal::{self, Ended, Image};
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// What a pipe takes without blocking once poll(2) says that it takes anything (PIPE_BUF, pipe(7)).
 const PIPE_CHUNK_BYTES: usize = 4096;
+
+/// Added to a wait, because poll(2) counts in whole milliseconds and must not be early.
+const ROUNDING: Duration = Duration::from_millis(1);
 
 /// Why the relay has paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +63,14 @@ pub(crate) struct Relay {
     output_is_socket: bool,
     daemon: Option<UnixStream>,
     daemon_has_spoken: bool,
+    /// What the present attachment, or the last one, is recorded in.
+    journal: Option<JournalFile>,
+    /// Whether the daemon speaks with the host by our own descriptors.
+    is_handed: bool,
+    /// How the last attachment ended.
+    ended: Ended,
+    /// Whether a daemon is to be looked for once all has been said to the host.
+    is_look_due: bool,
     /// Whether the daemon has been told that the host has ended.
     half_closed: bool,
     /// The runtime folder, watched for a daemon that appears while there is none.
@@ -84,6 +100,10 @@ impl Relay {
             output,
             daemon: None,
             daemon_has_spoken: false,
+            journal: None,
+            is_handed: false,
+            ended: Ended::Lost,
+            is_look_due: false,
             half_closed: false,
             folder: None,
             tried: false,
@@ -98,20 +118,70 @@ impl Relay {
             .set_nonblocking(true)
             .map_err(|error| CliError::internal("cannot use the connection").because(error))?;
         self.daemon = Some(stream.stream);
+        self.is_handed = stream.attached.handed;
         self.daemon_has_spoken = false;
         self.half_closed = false;
         self.folder = None;
         self.tried = false;
-        self.session.handle_connected();
-        self.session.handle_daemon(&stream.surplus);
+        if self.is_handed {
+            self.session.handle_handed();
+        } else {
+            let has_journal = stream.attached.journal;
+            self.session.handle_connected(has_journal, now());
+            self.session.handle_daemon(&stream.surplus);
+        }
         Ok(())
     }
 
-    /// Goes on without a daemon; looks out for one in `folder` if the host holds a session.
-    pub(crate) fn disconnect(&mut self, reason: Reason, folder: Option<&Path>) {
-        self.session.handle_unreachable(reason);
+    /// Asks a daemon to serve the host, by its own descriptors if that can be. What becomes of them
+    /// is the daemon's from here on: if no answer comes, the journal tells what has happened.
+    pub(crate) fn attach(
+        &mut self,
+        client: Client,
+        attach: &Attach,
+    ) -> Result<McpStream, CliError> {
+        let image = self.session.image();
+        let Ok(journal) = JournalFile::new(&image) else {
+            return client.attach(attach.clone(), &[]);
+        };
+        let mut descriptors = vec![journal.as_fd()];
+        if self.session.can_hand_over() {
+            descriptors.extend([self.input.as_fd(), self.output.as_fd()]);
+        }
+        let attach = Attach {
+            journal: Some(journal::VERSION),
+            ..attach.clone()
+        };
+        let attached = client.attach(attach, &descriptors);
+        if attached.is_ok() {
+            self.journal = Some(journal);
+        } else if let Ok(left) = Image::read(&journal)
+            && (left.acted > 0 || left.input != image.input)
+        {
+            self.session.handle_handed_lost(left, now());
+            self.flush_output();
+        }
+        attached
+    }
+
+    /// Whether another daemon may be asked now. While something is being said to the host that it
+    /// has not taken, none may speak with it; it is looked for one as soon as that is done.
+    pub(crate) fn may_attach(&mut self) -> bool {
+        self.is_look_due = self.session.for_host().len() > 0;
+        !self.is_look_due
+    }
+
+    /// How the attachment that was lost has ended, if a journal tells.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.journal.as_ref().map(|_| self.ended)
+    }
+
+    /// Goes on without a daemon and looks out for one in `folder`. If it is expected, what the host
+    /// asks waits for it.
+    pub(crate) fn disconnect(&mut self, reason: Reason, is_expected: bool, folder: Option<&Path>) {
+        self.session.handle_unreachable(reason, is_expected, now());
         self.tried = true;
-        if self.session.is_opened() && self.folder.is_none() {
+        if self.folder.is_none() {
             self.folder = folder.and_then(watch);
             // A daemon may have come before it was looked out for.
             self.tried = false;
@@ -132,7 +202,12 @@ impl Relay {
             if self.is_done() {
                 return Ok(End::Host);
             }
+            if self.is_look_due && self.session.for_host().len() == 0 {
+                self.is_look_due = false;
+                return Ok(End::DaemonLost);
+            }
             let ready = self.wait()?;
+            self.session.handle_timeout(now());
             if let Some(end) = self.serve(&ready)? {
                 return Ok(end);
             }
@@ -143,6 +218,7 @@ impl Relay {
     fn is_done(&mut self) -> bool {
         self.session.host_has_ended()
             && self.session.is_down()
+            && !self.session.holds_something()
             && self.session.for_host().len() == 0
     }
 
@@ -168,7 +244,10 @@ impl Relay {
             _ => PollFlags::POLLOUT,
         };
         let mut daemon_events = PollFlags::empty();
-        daemon_events.set(PollFlags::POLLIN, self.session.wants_daemon());
+        daemon_events.set(
+            PollFlags::POLLIN,
+            self.is_handed || self.session.wants_daemon(),
+        );
         daemon_events.set(PollFlags::POLLOUT, self.session.for_daemon().len() > 0);
         add(Side::HostOutput, self.output.as_fd(), output_events);
         if self.session.wants_host() {
@@ -183,7 +262,14 @@ impl Relay {
             add(Side::Folder, folder.as_fd(), PollFlags::POLLIN);
         }
         loop {
-            match poll(&mut polled, PollTimeout::NONE) {
+            let wait = self
+                .session
+                .poll_timeout()
+                .map(|until| until.since(now()) + ROUNDING);
+            let timeout = wait.map_or(PollTimeout::NONE, |wait| {
+                PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+            });
+            match poll(&mut polled, timeout) {
                 Ok(_) => break,
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(CliError::internal("cannot wait").because(error)),
@@ -270,9 +356,9 @@ impl Relay {
         }
         self.tried = false;
         match self.input.read(&mut self.chunk) {
-            Ok(0) => self.session.handle_host_end(),
+            Ok(0) => self.session.handle_host_end(now()),
             Ok(count) => {
-                self.session.handle_host(&self.chunk[..count]);
+                self.session.handle_host(&self.chunk[..count], now());
                 self.write_daemon();
             }
             Err(error) if is_later(&error) => {}
@@ -292,6 +378,8 @@ impl Relay {
         }
         let daemon = self.daemon.as_mut()?;
         match daemon.read(&mut self.chunk) {
+            // There is nothing that it could have to say.
+            Ok(1..) if self.is_handed => None,
             Ok(count) if count > 0 => {
                 self.daemon_has_spoken = true;
                 self.session.handle_daemon(&self.chunk[..count]);
@@ -305,7 +393,20 @@ impl Relay {
 
     fn daemon_ended(&mut self) -> Option<End> {
         self.daemon = None;
-        self.session.handle_daemon_lost();
+        let image = self.journal.as_ref().map(|journal| Image::read(journal));
+        let image = image.and_then(Result::ok);
+        self.ended = image.as_ref().map_or(Ended::Lost, |image| image.ended);
+        if std::mem::take(&mut self.is_handed) {
+            if self.ended == Ended::Finished {
+                return Some(End::Host);
+            }
+            let image = image.unwrap_or_default();
+            self.daemon_has_spoken = image.acted > 0;
+            self.session.handle_handed_lost(image, now());
+            self.flush_output();
+            return Some(End::DaemonLost);
+        }
+        self.session.handle_daemon_lost(image);
         self.flush_output();
         // After the host's own end this is the answer to it.
         (!self.session.host_has_ended()).then_some(End::DaemonLost)
@@ -341,7 +442,7 @@ fn is_later(error: &io::Error) -> bool {
 
 /// A descriptor that becomes readable when something is made in `folder`. Without one the host's
 /// next request finds a new daemon.
-pub(super) fn watch(folder: &Path) -> Option<OwnedFd> {
+fn watch(folder: &Path) -> Option<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let descriptor = inotify::init(flags).ok()?;
     // A socket is there before it listens; the change of its mode comes after that, and last comes
@@ -349,18 +450,4 @@ pub(super) fn watch(folder: &Path) -> Option<OwnedFd> {
     let events = inotify::WatchFlags::CREATE | inotify::WatchFlags::ATTRIB;
     inotify::add_watch(&descriptor, folder, events).ok()?;
     Some(descriptor)
-}
-
-/// Waits until something is made in the folder that is watched, or for `wait`.
-pub(super) fn await_change(folder: Option<&OwnedFd>, wait: Duration) {
-    let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
-    let mut polled: Vec<PollFd<'_>> = folder
-        .map(|folder| PollFd::new(folder.as_fd(), PollFlags::POLLIN))
-        .into_iter()
-        .collect();
-    // Whatever ends the wait, the caller looks again; what is read only says that it may.
-    _ = poll(&mut polled, timeout);
-    if let Some(folder) = folder {
-        _ = rustix::io::read(folder, &mut [0; 4096]);
-    }
 }

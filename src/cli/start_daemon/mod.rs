@@ -31,7 +31,6 @@ use super::escape::escape;
 use super::places::Places;
 use super::service::UserManager;
 use crate::config::environment::{Base, Environment};
-use crate::control::Attach;
 
 /// What the started process says when the daemon serves.
 pub(crate) const READY: &str = "ready";
@@ -92,15 +91,15 @@ pub(crate) fn attach_or_start(
     context: &Context,
     places: &Places,
     by: &str,
-    attach: &Attach,
     wish: Wish,
+    mut attach: impl FnMut(Client) -> Result<McpStream, CliError>,
 ) -> Result<McpStream, CliError> {
     let mut attempts = 0;
     loop {
         let client = connect_or_start(context, places, by, wish)?;
         let process = client.process();
         attempts += 1;
-        match client.attach(attach.clone()) {
+        match attach(client) {
             Err(error) if error.kind == Kind::Unreachable && attempts < ATTACH_ATTEMPTS => {
                 if !process.is_some_and(|process| process.wait_for_end(END_WAIT)) {
                     return Err(error);

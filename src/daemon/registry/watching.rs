@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::config::doubts::{Doubts, Standing};
@@ -16,7 +17,7 @@ use crate::config::watch::{Armed, Heard, Watcher, look_at};
 use crate::config::watch_set::{Seen, WatchSet};
 
 use super::super::clock;
-use super::super::hangup::readable;
+use super::super::descriptors::watched;
 
 /// What is watched, and what was seen of late.
 #[derive(Debug, Default)]
@@ -165,7 +166,7 @@ async fn hear(watcher: Option<&(Watcher, AsyncFd<OwnedFd>)>) -> io::Result<Vec<H
 
 fn open() -> io::Result<(Watcher, AsyncFd<OwnedFd>)> {
     let watcher = Watcher::open()?;
-    let descriptor = readable(watcher.as_fd().try_clone_to_owned()?)?;
+    let descriptor = watched(watcher.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
     Ok((watcher, descriptor))
 }
 

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::ids::HostKey;
+use crate::journal::Ended;
 use crate::session::HostInfo;
 use crate::time::Moment;
 
+use super::super::handover::Kept;
+use super::super::host_stream::HostStream;
 use super::super::port::{Flushed, Port};
 use super::{Event, Worker};
 
@@ -18,9 +20,12 @@ use super::{Event, Worker};
 pub(crate) struct Arrival {
     pub(crate) key: HostKey,
     pub(crate) info: HostInfo,
-    pub(crate) stream: Arc<UnixStream>,
+    pub(crate) output: Arc<HostStream>,
+    pub(crate) journal: Option<Box<Kept>>,
     /// The task that reads from it; ended when the host is let go.
     pub(crate) reader: AbortHandle,
+    /// The task that waits for the end of a host that is spoken with by its own descriptors.
+    pub(crate) watcher: Option<AbortHandle>,
     pub(crate) ticket: Ticket,
 }
 
@@ -41,31 +46,51 @@ impl Drop for Ticket {
 /// A host with its descriptor.
 #[derive(Debug)]
 pub(super) struct Host {
-    port: Port<UnixStream>,
+    port: Port<HostStream>,
     reader: AbortHandle,
+    /// Holds the connection of a host that is not spoken with by it.
+    watcher: Option<AbortHandle>,
     /// Let go as soon as all that is queued for it is written.
     closing: bool,
     _ticket: Ticket,
 }
 
+impl Host {
+    /// Lets its descriptors go, the connection last: its end tells that the others are free.
+    fn end(self) {
+        self.reader.abort();
+        drop(self.port);
+        if let Some(watcher) = self.watcher {
+            watcher.abort();
+        }
+    }
+}
+
 impl Worker {
-    pub(super) fn handle_arrival(&mut self, arrival: Arrival) {
+    pub(super) fn handle_arrival(&mut self, arrival: Arrival, now: Moment) {
         #[cfg(feature = "test-fakes")]
         super::super::faults::in_worker(arrival.info.client.as_deref());
         let host = Host {
-            port: Port::new(arrival.stream),
+            port: Port::new(arrival.output),
             reader: arrival.reader,
+            watcher: arrival.watcher,
             closing: false,
             _ticket: arrival.ticket,
         };
         match self.mux.attach(arrival.key, arrival.info) {
-            Ok(()) => drop(self.hosts.insert(arrival.key, host)),
+            Ok(()) => {
+                drop(self.hosts.insert(arrival.key, host));
+                if let Some(kept) = arrival.journal {
+                    let Kept { writer, image } = *kept;
+                    self.mux.resume(arrival.key, writer, &image, now);
+                }
+            }
             Err(full) => {
                 self.log.event(
                     &self.instance,
                     &format!("host {} refused: {full}", arrival.key),
                 );
-                host.reader.abort();
+                host.end();
             }
         }
     }
@@ -132,7 +157,7 @@ impl Worker {
 
     pub(super) fn let_go(&mut self, key: HostKey) {
         if let Some(host) = self.hosts.remove(&key) {
-            host.reader.abort();
+            host.end();
         }
     }
 
@@ -140,9 +165,18 @@ impl Worker {
         self.hosts.values().any(|host| !host.port.is_free())
     }
 
-    pub(super) fn let_all_go(&mut self) {
-        for (_, host) in self.hosts.drain() {
+    /// Reads no more from hosts that outlive this daemon: what they say from now on is for the next
+    /// one.
+    pub(super) fn leave_input(&self) {
+        for host in self.hosts.values().filter(|host| host.watcher.is_some()) {
             host.reader.abort();
+        }
+    }
+
+    pub(super) fn let_all_go(&mut self) {
+        for (key, host) in self.hosts.drain() {
+            self.mux.end_journal(key, Ended::Ending);
+            host.end();
         }
     }
 }

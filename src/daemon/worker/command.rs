@@ -230,6 +230,7 @@ impl Worker {
             }
             Command::Shutdown(mode) => {
                 self.ending = true;
+                self.leave_input();
                 self.tell(supervise::Event::Shutdown { mode }, now);
                 return;
             }

@@ -220,10 +220,12 @@ impl Worker {
                 self.settle();
                 self.handle_command(command, now);
             }
-            Event::Arrived(arrival) => self.handle_arrival(*arrival),
+            Event::Arrived(arrival) => self.handle_arrival(*arrival, now),
             Event::HostLines(host, lines) => {
                 self.last_activity = Some(now);
-                lines.each(|line| self.mux.handle_host_line(host, line, now));
+                lines.each(|line, until| {
+                    self.mux.handle_journaled_line(host, line, until, now);
+                });
             }
             Event::HostEnded(host) => self.mux.handle_host_end(host, now),
             Event::HostGone(host) => self.drop_host(host, now),

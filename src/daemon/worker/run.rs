@@ -165,7 +165,7 @@ impl Worker {
                 if let Some(turn) = &self.turn {
                     turn.voice().heard();
                 }
-                lines.each(|line| self.mux.handle_child_line(generation, line, now));
+                lines.each(|line, _| self.mux.handle_child_line(generation, line, now));
             }
             ChildEvent::StdoutEnded => {
                 self.tell(supervise::Event::StdoutClosed { generation }, now);

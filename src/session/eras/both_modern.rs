@@ -21,7 +21,8 @@ impl Mux {
             match Filter::read(message.value(Member::Params).unwrap_or_default()) {
                 Ok(filter) => {
                     let asker = self.requests.get(key).and_then(OpenRequest::host).cloned();
-                    self.drop_request(key);
+                    // It stays open, as a stream.
+                    drop(self.hand_over_request(key));
                     if let Some(asker) = asker {
                         self.begin_listen(asker.host, asker.id, filter);
                     }
