@@ -16,6 +16,7 @@ mod env_secrets;
 mod figures;
 mod flow;
 mod framing;
+mod handover;
 mod handshake;
 mod ids;
 mod lifecycle;

@@ -57,9 +57,8 @@ impl Ends {
     ) -> Self {
         let mut ends = Self::of_connection(stream.clone());
         let mut descriptors = descriptors.into_iter();
-        let memfd = match (attach.journal, descriptors.next()) {
-            (Some(journal::VERSION), Some(memfd)) => memfd,
-            _ => return ends,
+        let (Some(journal::VERSION), Some(memfd)) = (attach.journal, descriptors.next()) else {
+            return ends;
         };
         let (memory, image) = match open_journal(&memfd, line_limit) {
             Ok(opened) => opened,

@@ -80,6 +80,45 @@ impl RawHost {
         host
     }
 
+    /// Starts a command whose stdin and stdout are the other end of `stream`.
+    pub(crate) fn beside(mut command: Command, stream: UnixStream) -> Self {
+        let child = command.stderr(Stdio::null()).spawn().expect("it starts");
+        // Its end must be nobody's but the child's.
+        drop(command);
+        let mut host = Self::on_stream(stream);
+        host.child = Some(child);
+        host
+    }
+
+    /// Starts a command whose stdin is a pipe with a name, which is made.
+    pub(crate) fn through_fifo(mut command: Command, path: &Path) -> Self {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let open = |read, write| {
+            let mut options = std::fs::File::options();
+            options
+                .read(read)
+                .write(write)
+                .open(path)
+                .expect("it opens")
+        };
+        // An end of its own for each would wait for the other (fifo(7)).
+        let both = open(true, true);
+        let input = open(true, false);
+        let writer = open(false, true);
+        drop(both);
+        let mut child = command
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        drop(command);
+        let reader = child.stdout.take().expect("stdout is a pipe");
+        let mut host = Self::over(Box::new(writer), reader);
+        host.child = Some(child);
+        host
+    }
+
     fn over(writer: Box<dyn Write + Send>, reader: impl Read + Send + 'static) -> Self {
         let (sender, incoming) = channel();
         thread::spawn(move || {
