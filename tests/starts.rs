@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::{
-    FAKE, Home, Stopwatch, TestDaemon, error_code, initialize_params, let_pass, quoted,
+    FAKE, Home, Stopwatch, TestDaemon, error_code, initialize_params, let_pass, quoted, wait_until,
 };
 
 /// Servers of the daemon that have a process.
@@ -40,12 +40,19 @@ fn four_start_at_once_and_a_host_goes_first() {
     let home = Home::new();
     let names = six_slow(&home);
     let daemon = home.start();
-    let last = names.last().expect("six");
-    for name in &names[..4] {
-        daemon.wait_for(name, "in its handshake", |status| {
-            status["substate"] == "handshake"
-        });
-    }
+    let wait_for_substate = |substate: &str| -> Vec<&String> {
+        let count = if substate == "handshake" { 4 } else { 2 };
+        wait_until(substate, || {
+            let is_there = |name: &&String| daemon.server_status(name)["substate"] == substate;
+            let found: Vec<&String> = names.iter().filter(is_there).collect();
+            (found.len() == count).then_some(found)
+        })
+    };
+    // Which of them come first is open: they ask at the same time.
+    let first = wait_for_substate("handshake");
+    let [other, last] = wait_for_substate("waiting-for-turn")[..] else {
+        panic!("six servers, four places");
+    };
     let waiting = daemon.server_status(last);
     assert_eq!(waiting["substate"], "waiting-for-turn", "{waiting}");
     assert_eq!(waiting["cold"], true, "{waiting}");
@@ -62,14 +69,11 @@ fn four_start_at_once_and_a_host_goes_first() {
     daemon.wait_for(last, "waited for", |status| {
         status["requests"]["waiting"] == 1
     });
-    daemon.mcpd(&["stop", "--now", "slow1"]).expect_code(0);
+    daemon.mcpd(&["stop", "--now", first[0]]).expect_code(0);
     daemon.wait_for(last, "in its handshake", |status| {
         status["substate"] == "handshake"
     });
-    assert_eq!(
-        daemon.server_status("slow5")["substate"],
-        "waiting-for-turn"
-    );
+    assert_eq!(daemon.server_status(other)["substate"], "waiting-for-turn");
     assert_eq!(starting(&daemon).len(), 4);
 }
 
@@ -78,13 +82,15 @@ fn four_start_at_once_and_a_host_goes_first() {
 fn equal_cold_launchers_start_one_after_the_other() {
     let home = Home::new();
     home.fake("one", &["--chatter", "500", "--initialize", "none"]);
-    home.fake("two", &[]);
     let daemon = home.start();
     daemon.wait_for("one", "in its handshake", |status| {
         status["substate"] == "handshake"
     });
-    let waiting = daemon.server_status("two");
-    assert_eq!(waiting["substate"], "waiting-for-turn", "{waiting}");
+    daemon.fake("two", &[]);
+    daemon.mcpd(&["reload"]).expect_code(0);
+    daemon.wait_for("two", "waiting for its turn", |status| {
+        status["substate"] == "waiting-for-turn"
+    });
     daemon.mcpd(&["stop", "--now", "one"]).expect_code(0);
     let status = daemon.wait_for_state("two", "running");
     assert_eq!(status["cold"], false, "{status}");
@@ -96,9 +102,13 @@ fn equal_cold_launchers_start_one_after_the_other() {
 fn what_waits_for_its_turn_can_be_stopped_and_removed() {
     let home = Home::new();
     home.fake("a", &["--chatter", "500", "--initialize", "none"]);
-    home.fake("b", &[]);
-    home.fake("c", &[]);
     let daemon = home.start();
+    daemon.wait_for("a", "in its handshake", |status| {
+        status["substate"] == "handshake"
+    });
+    daemon.fake("b", &[]);
+    daemon.fake("c", &[]);
+    daemon.mcpd(&["reload"]).expect_code(0);
     for name in ["b", "c"] {
         daemon.wait_for(name, "waiting for its turn", |status| {
             status["substate"] == "waiting-for-turn"
@@ -280,4 +290,66 @@ fn an_added_server_on_demand_is_not_started() {
     let mut host = daemon.socket_host("fake");
     host.initialize();
     assert_eq!(daemon.record("fake").starts(), 1);
+}
+
+/// A server that has run before is known: a host that comes while it starts again is answered at once, its call
+/// waits, and nothing of the child's secrets is kept.
+#[test]
+fn a_host_of_a_slow_start_is_answered_from_memory() {
+    let home = Home::new();
+    let toml = "start = \"demand\"\n[env]\nAPI_KEY = \"s3cret-value\"\n";
+    home.fake_with("fake", &["--initialize-after", "700"], toml);
+    let mut daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    let first = host.initialize();
+    let tools = host.ask("tools/list", json!({}));
+    let kept = daemon.path("state/mcpd/catalog/fake.json");
+    wait_until("the list is kept", || {
+        let text = std::fs::read_to_string(&kept).ok()?;
+        text.contains("tools/list").then_some(())
+    });
+    let text = std::fs::read_to_string(&kept).expect("it is kept");
+    assert!(!text.contains("s3cret-value"), "{text}");
+    host.vanish();
+    assert!(daemon.terminate().success());
+    daemon.start_again();
+    assert_eq!(daemon.server_status("fake")["cold"], false);
+    let mut host = daemon.socket_host("fake");
+    assert_eq!(host.initialize()["result"], first["result"]);
+    assert_eq!(host.ask("tools/list", json!({}))["result"], tools["result"]);
+    assert_eq!(daemon.server_status("fake")["state"], "stopped");
+    assert_eq!(host.text("sleep", json!({"ms": 0, "text": "here"})), "here");
+    assert_eq!(daemon.record("fake").starts(), 2);
+}
+
+/// What was kept of another configuration, or is no catalogue, is not believed; what changed is told.
+#[test]
+fn memory_is_of_one_configuration_and_differences_are_told() {
+    let home = Home::new();
+    let toolset = home.write("toolset", "v1");
+    let toolset = toolset.to_str().expect("plain");
+    home.fake_with(
+        "fake",
+        &["--toolset", toolset],
+        "start = \"demand\"\nidle_stop = \"50ms\"\n",
+    );
+    let daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let tools = host.ask("tools/list", json!({}));
+    let idle = |status: &Value| status["substate"] == "idle-stopped";
+    daemon.wait_for("fake", "stopped for idleness", idle);
+    daemon.write("toolset", "v2");
+    let starts = daemon.record("fake").starts();
+    let mut late = daemon.socket_host("fake");
+    late.initialize();
+    assert_eq!(late.ask("tools/list", json!({}))["result"], tools["result"]);
+    assert_eq!(daemon.record("fake").starts(), starts);
+    late.call("echo", json!({}));
+    late.notification("notifications/tools/list_changed");
+    assert_ne!(late.ask("tools/list", json!({}))["result"], tools["result"]);
+    daemon.wait_for("fake", "stopped for idleness", idle);
+    let toml = "start = \"demand\"\n[env]\nNEW = \"1\"\n";
+    daemon.reload_after(|| daemon.fake_with("fake", &["--toolset", toolset], toml));
+    assert_eq!(daemon.server_status("fake")["cold"], true);
 }

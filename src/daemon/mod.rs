@@ -4,6 +4,7 @@
 //! until it ends. Everything happens on one thread but three things: the spawner, the log writer
 //! and looks at `/proc`, none of which may hold up a message.
 
+mod catalog;
 mod clock;
 mod command_values;
 mod containment;
@@ -58,6 +59,7 @@ use crate::supervise::hierarchy::Containment;
 use crate::supervise::records::{Records, Swept, sweep_dead};
 use crate::supervise::spawn::Spawner;
 
+use catalog::Catalog;
 use command_values::CommandValues;
 use facts::DaemonFacts;
 use log::Logs;
@@ -226,9 +228,8 @@ impl Daemon {
         let seed = u64::from_ne_bytes(random().map_err(system("read randomness"))?);
         let run_id = format!("{seed:016x}");
         warnings.extend(take_over(&paths, &socket_path, &run_id, &spawner));
-        for warning in &warnings {
-            tracing::warn!("{warning}");
-        }
+        log_warnings(&warnings);
+        let catalog = Catalog::open(paths.catalog_dir(), user.uid);
         let (base, path_source) = base(&paths, environment, user, path_source)?;
         let hash_key =
             load_hash_key(&paths.hash_key_file()).map_err(system("keep a key for hashes"))?;
@@ -258,6 +259,7 @@ impl Daemon {
             hash_key,
             eras: Arc::new(eras::Eras::load(paths.eras_file())),
             command_values: CommandValues::default(),
+            catalog,
             pool: Pool::new(limit),
             logs,
             umask,
@@ -361,6 +363,12 @@ fn take_over(paths: &Paths, socket: &Path, run_id: &str, spawner: &Spawner) -> V
         false => vec![format!(
             "processes of an earlier daemon cannot be ended: {left:?}"
         )],
+    }
+}
+
+fn log_warnings(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
     }
 }
 

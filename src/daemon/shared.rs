@@ -12,6 +12,7 @@ use crate::session::Pool;
 use crate::supervise::Launcher;
 use crate::supervise::turns::TurnId;
 
+use super::catalog::Catalog;
 use super::command_values::CommandValues;
 use super::eras::Eras;
 use super::log::Logs;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) eras: Arc<Eras>,
     /// The outputs of `{ command }` values, kept for a while.
     pub(crate) command_values: CommandValues,
+    /// What servers said of themselves.
+    pub(crate) catalog: Catalog,
     pub(crate) pool: Pool,
     pub(crate) logs: Logs,
     /// The umask that the daemon was started with, which is what children get.

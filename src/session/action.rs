@@ -35,6 +35,8 @@ pub enum MuxAction {
     Demand,
     /// Nobody has needed the child for `idle_stop`.
     Idle,
+    /// What is remembered of the server is not what it was: see `Mux::memory`.
+    Remembered,
     /// A line for the server's log.
     Log(LogLevel, String),
     /// The pool is full and this host of another instance holds most: pass it to that instance's

@@ -34,6 +34,8 @@ pub(super) struct Incoming {
 pub(super) enum Decision {
     /// It is answered here with this result.
     Answer(&'static [u8]),
+    /// It is answered here with this result, which a child has given before.
+    Recall(Vec<u8>),
     Refuse(Failure),
     /// It waits for the child, for this purpose.
     Forward(Purpose),
@@ -112,6 +114,11 @@ impl Mux {
         {
             return Decision::Retry(round);
         }
+        if era == Era::Legacy
+            && let Some(result) = self.recall_list(method, incoming)
+        {
+            return Decision::Recall(result);
+        }
         if let Some(failure) = self.cannot_wait(incoming.host, message) {
             return Decision::Refuse(failure);
         }
@@ -154,10 +161,7 @@ impl Mux {
                 "`params.protocolVersion` is missing or is no string".to_owned(),
             );
         };
-        let is_welcomed = self
-            .child
-            .as_ref()
-            .is_some_and(|child| child.welcome.is_some());
+        let is_welcomed = self.known_welcome().is_some();
         if !is_welcomed && let Some(failure) = self.cannot_wait(incoming.host, &incoming.message) {
             return Decision::Refuse(failure);
         }

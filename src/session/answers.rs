@@ -375,6 +375,7 @@ impl Mux {
                 let edits = std::mem::take(&mut page.edits);
                 self.catalogue.note_page(*kind, cursor.as_deref(), page);
                 self.note_seen(asker.host, *kind);
+                self.learn_page(*kind, cursor.as_deref(), result);
                 edits
             }
             _ => Vec::new(),

@@ -46,7 +46,7 @@ impl ListKind {
     }
 
     /// The member of the result that holds the items.
-    const fn member(self) -> &'static str {
+    pub(super) const fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
@@ -107,14 +107,22 @@ pub(super) struct Page {
     pub(super) edits: Vec<(Span, Vec<u8>)>,
 }
 
+/// The raw cursor that a page names for the next one.
+pub(super) fn next_cursor(result: &[u8]) -> Option<Bytes> {
+    read_cursor(json::find_member(result, "nextCursor")?.value)
+}
+
+fn read_cursor(value: &[u8]) -> Option<Bytes> {
+    let is_cursor = json::raw_text(value).is_some() && value.len() <= CURSOR_LIMIT_BYTES;
+    is_cursor.then(|| Bytes::copy_from_slice(value))
+}
+
 /// Reads one page from the result of a list request; the edits are spans of `result`.
 pub(super) fn read_page(kind: ListKind, result: &[u8], rules: &ToolRules) -> Page {
     let mut page = Page::default();
     for entry in json::members(result) {
         if entry.is("nextCursor") {
-            let is_cursor =
-                json::raw_text(entry.value).is_some() && entry.value.len() <= CURSOR_LIMIT_BYTES;
-            page.next = is_cursor.then(|| Bytes::copy_from_slice(entry.value));
+            page.next = read_cursor(entry.value);
         } else if entry.is(kind.member()) {
             let is_denied = |item: &[u8]| kind == ListKind::Tools && is_denied(item, rules);
             if let Some(kept) = page.read_items(entry.value, is_denied) {

@@ -179,6 +179,7 @@ impl Mux {
 
     fn child_notification(&mut self, message: &Message) {
         let method = message.method().unwrap_or_default();
+        self.unlearn_lists(method);
         if method == "notifications/message" {
             return self.child_log(message);
         }

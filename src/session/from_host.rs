@@ -143,6 +143,9 @@ impl Mux {
             Decision::Answer(result) => {
                 self.answer_here(incoming.host, incoming.batch, &incoming.id, result);
             }
+            Decision::Recall(result) => {
+                self.answer_here(incoming.host, incoming.batch, &incoming.id, &result);
+            }
             Decision::Refuse(failure) => {
                 self.refuse(incoming.host, incoming.batch, Some(&incoming.id), &failure);
             }
@@ -159,9 +162,7 @@ impl Mux {
         self.note_client(incoming.host, &incoming.message);
         let line = incoming.message.bytes().clone();
         self.note_change(incoming.host, Change::Initialize(&line));
-        if let Some(child) = &self.child
-            && let Some(welcome) = &child.welcome
-        {
+        if let Some(welcome) = self.known_welcome() {
             let version = negotiate(&asked, welcome.version());
             let result = welcome.result_for(version);
             self.open_session(incoming.host, version);

@@ -18,6 +18,8 @@
 //! | `requests`, `queue` | which requests are open, which wait, in which order? |
 //! | `handshake` | what are hosts told of the child? |
 //! | `subscriptions`, `levels`, `catalogue`, `tools` | who holds, hears, has seen, may call what? |
+//! | `memory`, `recall` | what is told of a server while no child can be asked? |
+//! | `idle` | since when has nobody needed the child? |
 //! | `service` | does a request wait, or is it refused? |
 //! | `journaled` | what is kept for the time after a crash, and taken up from before one? |
 //! | `faults` | which request has lost its answer? |
@@ -44,9 +46,11 @@ mod idle;
 mod journaled;
 mod levels;
 mod limits;
+mod memory;
 mod mux;
 mod outbox;
 mod queue;
+mod recall;
 mod requests;
 mod service;
 mod settings;
@@ -61,6 +65,7 @@ mod tests;
 
 pub use action::{ChildGone, CloseReason, DropReason, HostFrame, LogLevel, MuxAction};
 pub use limits::{ATTACHMENTS, OPEN_PER_CHILD, OPEN_PER_HOST, Pool, UNREAD_PER_HOST_BYTES};
+pub use memory::{Memory, read_memory, render_memory};
 pub use mux::{ANSWERS_AFTER_END, AttachmentsFull, Mux};
 pub use service::{Hold, HoldCause, Service, Unavailable};
 pub use settings::{Asking, HostInfo, MuxConfig};

@@ -18,6 +18,7 @@ use super::handshake::Welcome;
 use super::idle::Idle;
 use super::levels::Levels;
 use super::limits::{ATTACHMENTS, Pool};
+use super::memory::Memory;
 use super::queue::Queue;
 use super::requests::{OpenRequest, Requests};
 use super::service::{Hold, HoldCause, Service};
@@ -107,6 +108,8 @@ pub struct Mux {
     /// The last child ended while it was asked what it speaks. Until one has opened its session,
     /// the next ones are spoken to in the way that every legacy child knows.
     pub(super) died_of_discovery: bool,
+    /// What is told of the server while no child can be asked.
+    pub(super) memory: Option<Memory>,
     pub(super) actions: VecDeque<MuxAction>,
     /// Hosts that are to be cut off as soon as the event at hand has been dealt with.
     pub(super) cut_off: BTreeMap<HostKey, DropReason>,
@@ -150,6 +153,7 @@ impl Mux {
             identity: None,
             idle: Idle::default(),
             died_of_discovery: false,
+            memory: None,
             actions: VecDeque::new(),
             cut_off: BTreeMap::new(),
             ending: Vec::new(),

@@ -99,6 +99,7 @@ impl Mux {
         let era = identity.version.era();
         self.died_of_discovery = false;
         let welcome = Welcome::of(&identity, &self.config.server);
+        let added = self.learn_identity(&identity);
         self.note_identity(identity);
         if let Some(child) = &mut self.child {
             child.era = era;
@@ -118,7 +119,7 @@ impl Mux {
         for kind in walked {
             self.ask_list(kind, None);
         }
-        for method in gone {
+        for method in gone.union(&added) {
             self.tell_changed(method);
         }
         self.resume_listens();
@@ -231,7 +232,10 @@ impl Mux {
 
     fn ask_list(&mut self, kind: ListKind, cursor: Option<&[u8]>) {
         let params = cursor.map(|cursor| [b"{\"cursor\":", cursor, b"}"].concat());
-        let purpose = Purpose::List { kind, cursor: None };
+        let purpose = Purpose::List {
+            kind,
+            cursor: cursor.map(Bytes::copy_from_slice),
+        };
         self.ask_child(kind.method(), purpose, params.as_deref());
     }
 
@@ -294,9 +298,11 @@ impl Mux {
     /// The child has answered a request of our own.
     pub(super) fn own_answer(&mut self, request: &OpenRequest, message: &Message) {
         let is_granted = message.outcome() == Some(Outcome::Result);
-        if let Purpose::List { kind, .. } = request.purpose {
+        if let Purpose::List { kind, cursor } = &request.purpose {
+            let kind = *kind;
             let step = if is_granted {
                 let result = message.value(Member::Result).unwrap_or_default();
+                self.learn_page(kind, cursor.as_deref(), result);
                 let page = read_page(kind, result, &self.config.tools);
                 self.catalogue.note_own_page(kind, page)
             } else {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use mcpd::ids::Generation;
 use mcpd::time::Moment;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// What a line of a host means, as the host knows it.
@@ -96,6 +97,8 @@ struct Mark {
     generation: Option<u64>,
     #[serde(rename = "protocolVersion")]
     version: Option<String>,
+    tools: Option<IgnoredAny>,
+    resources: Option<IgnoredAny>,
 }
 
 /// Where an answer stands and what it can be about.
@@ -105,6 +108,8 @@ struct Place {
     /// The code of the error, and whether it has data; absent for a result.
     code: Option<(i64, bool)>,
     is_welcome: bool,
+    /// A list that some child has given before, told while no child can be asked.
+    is_recalled: bool,
 }
 
 impl Place {
@@ -115,6 +120,7 @@ impl Place {
             (Some((-32700 | -31004, false)), _) => method.is_empty(),
             (Some(_), _) => true,
             (None, true) => method == "initialize",
+            (None, false) if self.is_recalled => matches!(method, "tools/list" | "resources/list"),
             (None, false) => matches!(
                 method,
                 "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
@@ -276,8 +282,13 @@ impl Ledger {
             (None, Some(_)) => Mark::default(),
             _ => panic!("{} gets neither or both: {shown}", self.name),
         };
+        let is_recalled = self.is_recalled(&mark);
+        if is_recalled {
+            (mark.tag, mark.generation) = (None, None);
+        }
         let place = Place {
             in_array,
+            is_recalled,
             code: envelope
                 .error
                 .as_ref()
@@ -311,6 +322,15 @@ impl Ledger {
             assert_eq!(owed.asked.method, "initialize", "{}: {shown}", self.name);
             self.is_open = true;
         }
+    }
+
+    /// Whether this is a list that was given in answer to another request than any of this host that
+    /// is open or may be. What mcpd itself has asked for has the tag 0.
+    fn is_recalled(&self, mark: &Mark) -> bool {
+        let is_list = mark.tools.is_some() || mark.resources.is_some();
+        let mut all = self.owed.iter().chain(&self.struck);
+        let is_own = mark.tag == Some(0);
+        is_list && (is_own || !all.any(|owed| Some(owed.asked.tag) == mark.tag))
     }
 
     /// A request was refused because of its id: one of those that came while it was open.
@@ -393,6 +413,9 @@ impl Ledger {
         .map(|(at, _)| at)
         .unwrap_or_else(|| panic!("{} is not owed {shown}", self.name));
         let mut owed = self.owed.remove(at);
+        if place.is_recalled {
+            assert!(place.fits(owed.asked.method), "{}: {shown}", self.name);
+        }
         if mark.tag.is_none() {
             owed = self.keep_in_mind(owed);
         }

@@ -418,6 +418,7 @@ impl Worker {
                 self.is_asked = true;
                 self.tell(Event::Demand, now);
             }
+            MuxAction::Remembered => {}
             MuxAction::Log(_, text) => scene.clock.tell(&self.name, || format!("log: {text}")),
         }
     }

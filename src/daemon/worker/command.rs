@@ -259,9 +259,13 @@ impl Worker {
         let was_enabled = self.setting.may_run();
         let was_unknown = self.setting.is_unknown();
         let before = self.setting.policy().start;
+        let configuration = self.configuration();
         self.setting = setting;
         if was_unknown && !self.setting.is_unknown() {
             self.log = self.shared.logs.server(&self.instance);
+        }
+        if self.configuration() != configuration {
+            self.recall_anew();
         }
         let Some(spec) = self.setting.spec.clone() else {
             self.tell(supervise::Event::Remove, now);

@@ -6,6 +6,7 @@
 //! decides nothing: where one core has to know of the other, the worker only carries the word.
 
 mod attachments;
+mod catalog;
 mod command;
 mod publish;
 mod run;
@@ -55,6 +56,10 @@ pub(crate) enum Event {
     HostGone(HostKey),
     HostWritable(HostKey),
     Child(Generation, run::ChildEvent),
+    /// What the catalogue has of this configuration.
+    Recalled(Fingerprint, Vec<u8>),
+    /// A write to the catalogue has ended.
+    Saved,
     /// The turn to start has come.
     TurnCame(TurnId),
 }
@@ -81,6 +86,7 @@ pub(crate) struct Worker {
     turn: Option<turn::Turn>,
     /// The configuration by which a start has succeeded last.
     proven: Option<Fingerprint>,
+    saving: catalog::Saving,
     hosts: HashMap<HostKey, attachments::Host>,
     /// What the last run was, for `status` when none is alive.
     past: run::Past,
@@ -122,6 +128,7 @@ impl Worker {
             run: None,
             turn: None,
             proven: None,
+            saving: catalog::Saving::default(),
             hosts: HashMap::new(),
             past: run::Past::default(),
             inbox,
@@ -170,6 +177,7 @@ impl Worker {
 
     /// Works until the daemon ends or the server is given up, and leaves nothing behind.
     pub(crate) async fn run(mut self) {
+        self.recall_first().await;
         if !self.is_replacement {
             self.begin(clock::now());
         }
@@ -231,6 +239,8 @@ impl Worker {
             Event::HostGone(host) => self.drop_host(host, now),
             Event::HostWritable(host) => self.host_writable(host, now),
             Event::Child(generation, event) => self.handle_child(generation, event, now),
+            Event::Recalled(configuration, text) => self.recall(configuration, &text),
+            Event::Saved => self.saved(),
             Event::TurnCame(id) => self.turn_came(id, now),
         }
     }
@@ -305,6 +315,7 @@ impl Worker {
                 self.tell(supervise::Event::Drained { generation }, now);
             }
             MuxAction::Demand => self.tell(supervise::Event::Demand, now),
+            MuxAction::Remembered => self.learned(),
             MuxAction::Idle => self.tell(supervise::Event::Idle, now),
             MuxAction::Log(_, text) => self.log_mux(&text),
         }

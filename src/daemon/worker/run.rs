@@ -12,6 +12,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::config::fingerprint::Fingerprint;
 use crate::ids::Generation;
 use crate::protocol::{ChildIdentity, Lesson, LineReader};
 use crate::session::{ChildGone, Unavailable};
@@ -56,6 +57,8 @@ pub(crate) struct Spawned {
 #[derive(Debug)]
 pub(super) struct Run {
     generation: Generation,
+    /// What it is made from.
+    pub(super) configuration: Option<Fingerprint>,
     group: Option<Arc<dyn ProcessGroup>>,
     stdin: Option<Port<pipe::Sender>>,
     stdout: Option<Reader<pipe::Receiver>>,
@@ -126,6 +129,7 @@ impl Worker {
         });
         self.run = Some(Run {
             generation,
+            configuration: self.configuration(),
             group: None,
             stdin: None,
             stdout: None,
@@ -321,7 +325,7 @@ impl Worker {
         let protocol = identity.version.as_str();
         let text = stderr::escape(&format!("opened: {name} {version}, MCP {protocol}"));
         self.log.event(&self.instance, &self.redact(&text));
-        self.proven = self.configuration();
+        self.proven = self.run.as_ref().and_then(|run| run.configuration);
         let generation = self.supervisor.generation();
         self.tell(supervise::Event::Opened { generation }, now);
     }

@@ -205,6 +205,13 @@ fn read_error(error: &[u8]) -> Refusal {
     }
 }
 
+impl ChildIdentity {
+    /// What an `InitializeResult` says, if it is one that opens a session.
+    pub fn of_initialize(result: &[u8]) -> Option<Self> {
+        read_result(result).ok()
+    }
+}
+
 fn read_result(result: &[u8]) -> Result<ChildIdentity, Refusal> {
     let part = |name| json::find_member(result, name).map(|entry| entry.value);
     if ValueType::of(result) != Some(ValueType::Object) {

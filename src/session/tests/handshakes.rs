@@ -33,7 +33,11 @@ fn hosts_that_come_at_any_time_share_one_upstream_handshake() {
     bench.expect_child(&[]);
     assert!(matches!(
         &bench.actions[..],
-        [MuxAction::Demand, MuxAction::Opened(_)]
+        [
+            MuxAction::Demand,
+            MuxAction::Remembered,
+            MuxAction::Opened(_)
+        ]
     ));
 }
 

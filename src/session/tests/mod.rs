@@ -13,6 +13,7 @@ mod limits;
 mod modern_children;
 mod modern_hosts;
 mod questions;
+mod recall;
 mod restarts;
 mod sequences;
 mod waiting;

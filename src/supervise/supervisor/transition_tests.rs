@@ -1076,3 +1076,20 @@ fn only_what_serves_can_be_idle() {
     play.start();
     play.tell(Event::Idle).check(Substate::Spawn);
 }
+
+/// Fault 37: where the machine has no process, memory or descriptor left, the start is tried again.
+#[test]
+fn a_launcher_that_lacks_what_it_needs_is_tried_again() {
+    for (stage, errno) in [(Stage::Spawn, 11), (Stage::Spawn, 12), (Stage::Pipe, 24)] {
+        let mut play = Play::new(Policy::default());
+        play.start();
+        play.tell(Event::SpawnFailed {
+            generation: ONE,
+            failure: SpawnFailure::new(stage, Some(errno), "no"),
+        });
+        play.check(Substate::AutoRestart);
+        assert_eq!(play.last().result, RunResult::Resources);
+        play.pass(seconds(2)).check(Substate::Spawn);
+        play.up(TWO).check(Substate::Ready);
+    }
+}
