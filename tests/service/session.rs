@@ -318,7 +318,6 @@ fn a_daemon_of_a_command_makes_room_when_told() {
         |session| {
             let mut host = session.host();
             host.initialize();
-            assert_eq!(session.status()["daemon"]["started_by"], "mcpd connect");
             let said = session.mcpd(&["service", "install"]).expect(3);
             assert!(said.contains("--restart"), "{said}");
             assert!(!session.path(".config/systemd/user/mcpd.service").exists());
@@ -328,6 +327,64 @@ fn a_daemon_of_a_command_makes_room_when_told() {
             assert_eq!(host.text("sum", json!({"a": 1})), "1");
         },
     );
+}
+
+/// Where no unit is installed a command has systemd run the daemon in a unit of its own, so that even its
+/// SIGKILL leaves nothing of it, and the host goes on with the next.
+#[test]
+fn a_transient_unit_holds_a_daemon_of_a_command() {
+    in_session(
+        "service::session::a_transient_unit_holds_a_daemon_of_a_command",
+        |session| {
+            let mut host = session.host();
+            host.initialize();
+            let daemon = session.status()["daemon"].clone();
+            let by = daemon["started_by"].as_str().expect("a text");
+            let unit = by
+                .strip_prefix("mcpd connect (")
+                .and_then(|by| by.strip_suffix(')'))
+                .unwrap_or_else(|| panic!("{by}"));
+            assert_eq!(session.property(unit, "ActiveState"), "active");
+            assert_eq!(daemon["path_source"], "login shell");
+            assert_eq!(session.property(unit, "MainPID"), daemon["pid"].to_string());
+            let before = session.processes();
+            let pid = i32::try_from(daemon["pid"].as_i64().expect("a pid")).expect("a pid");
+            kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it is there");
+            wait_until("nothing of it is left", || {
+                let left = session.processes();
+                let is_old = |one: &i32| *one != host.pid() && before.contains(one);
+                (!left.iter().any(is_old)).then_some(())
+            });
+            assert_eq!(host.text("sum", json!({"a": 1})), "1");
+            session.mcpd(&["shutdown"]).expect(0);
+        },
+    );
+}
+
+/// From a sandbox nothing is started, and the reason is told.
+#[test]
+fn a_sandbox_starts_no_daemon() {
+    in_session("service::session::a_sandbox_starts_no_daemon", |session| {
+        let user = format!("--map-user={}", nix::unistd::geteuid());
+        for (options, kind) in [
+            (vec!["--user", &user], "user namespace"),
+            (
+                vec!["--user", "--map-root-user", "--mount"],
+                "mount namespace",
+            ),
+        ] {
+            let mut command = Command::new("unshare");
+            command.args(&options).arg(&session.program);
+            let said = session.run(command.args(["tools", "fake"]));
+            if said.text.contains("unshare failed") {
+                say(&format!("SKIPPED: this kernel makes no {kind} for a user"));
+                continue;
+            }
+            assert!(said.text.contains("sandbox"), "{kind}: {}", said.text);
+            assert_eq!(said.code, Some(4), "{}", said.text);
+        }
+        assert!(session.processes().is_empty());
+    });
 }
 
 /// A configuration folder that is a link to somewhere else, and that others may not enter.

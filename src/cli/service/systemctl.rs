@@ -4,7 +4,7 @@
 //! them speak plainly; each has its time. Decides what an answer means, never what to do about it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -189,6 +189,11 @@ impl UserManager {
         }
     }
 
+    /// Makes and starts a unit that is gone when it has ended, and waits until it is ready.
+    pub(crate) fn run_transient(&self, arguments: &[OsString]) -> Result<(), ManagerError> {
+        self.run("systemd-run", arguments, PATIENT).map(drop)
+    }
+
     fn ask(&self, arguments: &[&str], wait: Duration) -> Result<String, ManagerError> {
         let arguments: Vec<&str> = ["--user", "--no-pager"]
             .iter()
@@ -202,7 +207,7 @@ impl UserManager {
     fn run(
         &self,
         program: &'static str,
-        arguments: &[&str],
+        arguments: &[impl AsRef<OsStr>],
         wait: Duration,
     ) -> Result<String, ManagerError> {
         let deadline = Deadline::after(wait);
@@ -230,9 +235,11 @@ impl UserManager {
                 // It may just have ended by itself.
                 drop(child.kill());
                 drop(child.wait());
+                let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
+                let words: Vec<_> = words.collect();
                 return Err(ManagerError::TooLate(format!(
                     "{program} {}",
-                    arguments.join(" ")
+                    words.join(" ")
                 )));
             };
             let said = String::from_utf8_lossy(&said).into_owned();
@@ -250,7 +257,7 @@ impl UserManager {
     fn spawn(
         &self,
         program: &'static str,
-        arguments: &[&str],
+        arguments: &[impl AsRef<OsStr>],
     ) -> Result<std::process::Child, ManagerError> {
         let candidates = std::iter::once(program.to_owned())
             .chain(SYSTEM_FOLDERS.map(|folder| format!("{folder}/{program}")));

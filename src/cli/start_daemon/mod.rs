@@ -5,9 +5,14 @@
 //! starts the daemon and waits until it is ready or has said why not. When it leaves, the daemon
 //! belongs to init, and a host that kills all its descendants does not meet it.
 //!
+//! A transient unit of the user's systemd comes before that, since it has a group of its own and an
+//! end in order; nothing is started from a sandbox.
+//!
 //! Decides what the daemon inherits: no descriptor, no directory, no variable but the base ones.
 
 mod login_path;
+mod sandbox;
+mod transient;
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -75,6 +80,9 @@ pub(crate) fn connect_or_start(
     }
     if wish == Wish::UnlessShutDown && places.shutdown_marker().exists() {
         return Err(shut_down());
+    }
+    if let Some(refusal) = sandbox::refusal(places) {
+        return Err(refusal);
     }
     // The unit first: what it starts has its resources, its restarts and its end in order. Without a
     // user manager there is nobody to start it.
@@ -151,6 +159,24 @@ pub(crate) fn detach(context: &Context, places: &Places, by: &str) -> Result<(),
     }
     let environment = base_environment(context, places);
     let (path, source) = find_path(places, &environment);
+    let mut options = options(places);
+    if !places.paths.is_default() {
+        options.extend([
+            "--idle-exit".into(),
+            TRIAL_IDLE.as_secs().to_string().into(),
+        ]);
+    }
+    let wanted = transient::Wanted {
+        by,
+        path: &path,
+        path_source: source,
+        environment: &environment,
+        options: options.clone(),
+    };
+    // What fails there fails here too, and says why.
+    if transient::start(places, &wanted) {
+        return Ok(());
+    }
     let (reader, writer) = pipe()?;
     let log_path = places.daemon_log();
     let log = open_log(&log_path)?;
@@ -159,7 +185,7 @@ pub(crate) fn detach(context: &Context, places: &Places, by: &str) -> Result<(),
     command
         .args(["daemon", "--ready-on-stdout", "--started-by", by])
         .args(["--path-source", source])
-        .args(options(places))
+        .args(options)
         .env_clear()
         .envs(environment.iter())
         .env("PATH", path)
@@ -167,9 +193,6 @@ pub(crate) fn detach(context: &Context, places: &Places, by: &str) -> Result<(),
         .stdin(Stdio::null())
         .stdout(writer)
         .stderr(log);
-    if !places.paths.is_default() {
-        command.args(["--idle-exit", &TRIAL_IDLE.as_secs().to_string()]);
-    }
     let child = command.spawn().map_err(cannot_spawn)?;
     drop(command);
     wait_until_ready(child, File::from(reader), READY_WAIT, || {
