@@ -78,7 +78,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins to write to a journal that an [`Image`](super::Image) was written to: its session and
+    /// Begins to write to a journal that an [`Image`] was written to: its session and
     /// its input stay.
     pub fn new(memory: Arc<dyn Memory>) -> Self {
         Self {

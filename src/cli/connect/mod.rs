@@ -147,7 +147,10 @@ impl<'a> Door<'a> {
             self.leave(relay, &error, true);
             return Err(error);
         }
-        if self.lost > ATTEMPTS {
+        // systemd itself counts the starts of a unit, and says why it makes no more of them.
+        let places = self.places.as_ref();
+        let is_service = places.is_ok_and(|places| places.unit_file.is_some());
+        if self.lost > ATTEMPTS && !is_service {
             let error = CliError::unreachable("the daemon ends again and again")
                 .hint("its log is daemon.log in the folder of the logs");
             self.pause = Some(Deadline::after(START_PAUSE));

@@ -1,7 +1,7 @@
 //! `mcpd import`: the servers of other hosts' configuration files, as files of `servers.d`.
 //!
 //! Reads the hosts' files and writes only new files of its own; a host's file is changed by `hosts
-//! use` alone. What a server becomes is decided in [`carry`], which servers there are in [`plan`].
+//! use` alone. What a server becomes is decided in [`carry`](mod@carry), which servers there are in [`plan`](mod@plan).
 
 mod carry;
 mod plan;

@@ -11,7 +11,7 @@
 //! | legacy host, modern child | translated | `modern_child`, `consulting`, `stream` |
 //!
 //! The mux asks at four places, and each of the two paths answers all four: a request is written
-//! ([`Mux::write_queued`]), an answer comes, a notification of the child comes, a host answers a
+//! (`Mux::write_queued`), an answer comes, a notification of the child comes, a host answers a
 //! question or cancels. A listen stream of a modern host is no request of a legacy child: `listens`
 //! keeps them, `listening` feeds them. What a legacy child asks of its client goes to one caller:
 //! `turns` sees to it that there is only one, `asking` puts the question to a legacy host
