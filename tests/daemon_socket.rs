@@ -629,3 +629,31 @@ fn an_idle_daemon_uses_no_time() {
         daemon.cpu_time() - before
     );
 }
+
+/// `allow_mcpd` lets the processes of that server use the control socket, as soon as it is written.
+#[test]
+fn a_server_may_be_allowed_to_control_mcpd() {
+    let home = Home::new();
+    let said = home.path("said");
+    let script = format!(
+        "while :; do {MCPD} status nosy --json > {said}.new 2>&1; mv {said}.new {said}; sleep 0.1; done & exec {MCPD} example-server",
+        said = said.display()
+    );
+    let toml = format!(
+        "command = \"/bin/sh\"\nargs = [\"-c\", {}]\n",
+        crate::common::quoted(&script)
+    );
+    home.server("nosy", &toml);
+    let daemon = home.start();
+    let says = |text: &str| {
+        wait_until(&format!("it is told {text:?}"), || {
+            let told = fs::read_to_string(&said).ok()?;
+            told.contains(text).then_some(())
+        });
+    };
+    says("may not control mcpd");
+    daemon.reload_after(|| {
+        daemon.server("nosy", &format!("{toml}allow_mcpd = true\n"));
+    });
+    says("\"name\": \"nosy\"");
+}

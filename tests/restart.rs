@@ -348,3 +348,25 @@ fn a_refusal_in_backoff_tells_the_next_try() {
         "{text}"
     );
 }
+
+/// A child that hangs is started again by its watchdog, and its hosts stay: the next request is served by the
+/// new one.
+#[test]
+fn a_watched_child_that_hangs_is_started_again() {
+    let home = Home::new();
+    home.fake_with("fake", &[], "watchdog = \"1s\"\nstop_timeout = \"100ms\"\n");
+    let daemon = home.start();
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let pid = Pid::from_raw(daemon.server_pid("fake"));
+    kill(pid, Signal::SIGSTOP).expect("the child is there");
+    let status = daemon.wait_for("fake", "the next one", |server| {
+        server["state"] == "running" && server["pid"] != pid.as_raw()
+    });
+    assert_eq!(status["exits"][0]["result"], "watchdog", "{status}");
+    let answer = host.call("echo", json!({"text": "again"}));
+    assert_eq!(
+        answer["result"]["structuredContent"]["text"], "again",
+        "{answer}"
+    );
+}

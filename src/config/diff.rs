@@ -118,6 +118,8 @@ fn live_value(spec: &ServerSpec, key: &str) -> Option<String> {
             Start::Boot => "boot".to_owned(),
             Start::Demand => "demand".to_owned(),
         },
+        "watchdog" => or_none(policy.watchdog.map(render_duration)),
+        "allow_mcpd" => policy.allow_mcpd.to_string(),
         "idle_stop" => or_none(policy.idle_stop.map(render_duration)),
         "restart" => match policy.restart {
             Restart::Always => "always".to_owned(),
@@ -183,7 +185,7 @@ fn content_keys(old: &ServerSpec, new: &ServerSpec) -> Vec<String> {
 
 fn policy_keys(old: &Policy, new: &Policy) -> Vec<String> {
     let mut keys = differing!(old, new, Policy {
-        start => "start", idle_stop => "idle_stop",
+        start => "start", idle_stop => "idle_stop", watchdog => "watchdog", allow_mcpd => "allow_mcpd",
         restart => "restart", start_timeout => "start_timeout", drain_timeout => "drain_timeout",
         reload_drain_timeout => "reload_drain_timeout",
         stop_timeout => "stop_timeout", stop_command => "stop_command",
@@ -301,6 +303,8 @@ mod tests {
         }
         for (line, key) in [
             ("description = \"d\"", "description"),
+            ("watchdog = \"1m\"", "watchdog"),
+            ("allow_mcpd = true", "allow_mcpd"),
             ("restart = \"no\"", "restart"),
             ("start_timeout = \"1s\"", "start_timeout"),
             ("drain_timeout = \"1s\"", "drain_timeout"),

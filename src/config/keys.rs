@@ -20,7 +20,7 @@ use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 28] = [
+pub(super) const SERVER_KEYS: [&str; 30] = [
     "command",
     "args",
     "cwd",
@@ -46,13 +46,15 @@ pub(super) const SERVER_KEYS: [&str; 28] = [
     "start_limit",
     "message_limit",
     "limits",
+    "watchdog",
+    "allow_mcpd",
     "protocol",
     "interactive",
     "tools",
 ];
 
 /// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 3] = ["sharing", "watchdog", "allow_mcpd"];
+const LATER_KEYS: [&str; 1] = ["sharing"];
 
 const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
 const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
@@ -190,6 +192,8 @@ impl KeyReader<'_> {
             "proxy_env" => draft.proxy_env = reader.boolean(key, value),
             "start" => draft.start = self.one_of(key, value, &START_NAMES),
             "idle_stop" => draft.idle_stop = reader.waiting_time(key, value),
+            "watchdog" => draft.watchdog = reader.waiting_time(key, value),
+            "allow_mcpd" => draft.allow_mcpd = reader.boolean(key, value),
             "restart" => draft.restart = self.one_of(key, value, &RESTART_NAMES),
             "start_timeout" => draft.start_timeout = reader.waiting_time(key, value),
             "drain_timeout" => draft.drain_timeout = reader.duration(key, value),

@@ -289,6 +289,8 @@ mod tests {
             "proxy_env = false\n",
             "start = \"demand\"\n",
             "idle_stop = \"15m\"\n",
+            "watchdog = \"2m\"\n",
+            "allow_mcpd = true\n",
             "restart = \"on-failure\"\n",
             "start_timeout = \"2m\"\n",
             "drain_timeout = \"0s\"\n",
@@ -357,6 +359,8 @@ mod tests {
             Policy {
                 start: Start::Demand,
                 idle_stop: Some(Duration::from_secs(900)),
+                watchdog: Some(Duration::from_secs(120)),
+                allow_mcpd: true,
                 restart: Restart::OnFailure,
                 start_timeout: Duration::from_secs(120),
                 drain_timeout: Duration::ZERO,
@@ -386,6 +390,7 @@ mod tests {
         let policy = &spec.policy;
         assert_eq!((policy.restart, policy.start_limit), (Restart::Always, 10));
         assert_eq!((policy.start, policy.idle_stop), (Start::Boot, None));
+        assert_eq!((policy.watchdog, policy.allow_mcpd), (None, false));
         let seconds = [
             policy.start_timeout,
             policy.drain_timeout,
@@ -1005,25 +1010,12 @@ mod tests {
 
     #[test]
     fn keys_of_later_versions_are_refused_by_name() {
-        let text = concat!(
-            "command = \"x\"\n",
-            "sharing = \"per-host\"\n",
-            "watchdog = \"1m\"\n",
-            "allow_mcpd = true\n",
-        );
+        let text = "command = \"x\"\nsharing = \"per-host\"\n";
         insta::assert_snapshot!(errors(text), @r##"
         /c/servers.d/x.toml:2:1: error: `sharing` is not available in this version of mcpd
           |
         2 | sharing = "per-host"
           | ^^^^^^^
-        /c/servers.d/x.toml:3:1: error: `watchdog` is not available in this version of mcpd
-          |
-        3 | watchdog = "1m"
-          | ^^^^^^^^
-        /c/servers.d/x.toml:4:1: error: `allow_mcpd` is not available in this version of mcpd
-          |
-        4 | allow_mcpd = true
-          | ^^^^^^^^^^
         "##);
     }
 

@@ -203,6 +203,11 @@ pub struct Policy {
     pub start: Start,
     /// How long nothing may be asked of the child before it is ended; never zero.
     pub idle_stop: Option<Duration>,
+    /// How long the child may be silent before it is asked, and then before it is started anew;
+    /// never zero.
+    pub watchdog: Option<Duration>,
+    /// Whether processes of this server may use the control socket.
+    pub allow_mcpd: bool,
     pub restart: Restart,
     /// From the spawn to the end of the first exchange; never zero.
     pub start_timeout: Duration,
@@ -235,6 +240,8 @@ impl Default for Policy {
         Self {
             start: Start::Boot,
             idle_stop: None,
+            watchdog: None,
+            allow_mcpd: false,
             restart: Restart::Always,
             start_timeout: Duration::from_secs(90),
             drain_timeout: Duration::from_secs(2),

@@ -53,7 +53,7 @@ pub(crate) async fn serve_control(stream: UnixStream, shared: Arc<Shared>) {
             return;
         }
     };
-    if let Err(refusal) = admit(peer) {
+    if let Err(refusal) = admit(peer, &shared).await {
         tracing::warn!(peer = ?peer, "refused: {}", refusal.message);
         // Somebody who is refused may be gone already.
         drop(write_reply(&stream, &serde_json::Value::Null, &Err(refusal), true).await);
@@ -122,16 +122,31 @@ fn our_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Whether this peer may use the control socket (only our uid, no child of ours).
-fn admit(peer: Peer) -> Result<(), ControlError> {
-    let refuse = |message: &str| Err(ControlError::new(ErrorKind::NotAllowed, message));
-    if peer.uid != our_uid() {
-        return refuse("this daemon serves its own user only");
+/// Whether this peer may use the control socket: only our uid, and no child of ours but of a server
+/// with `allow_mcpd`.
+async fn admit(peer: Peer, shared: &Shared) -> Result<(), ControlError> {
+    admit_user(peer)?;
+    let Some(child) = peer.pid.and_then(socket::ancestor_below_us) else {
+        return Ok(());
+    };
+    let (answer, answered) = oneshot::channel();
+    let event = registry::Event::MayControl { child, answer };
+    // A daemon that is ending allows nothing more.
+    if shared.registry.send(event).await.is_ok() && answered.await.unwrap_or(false) {
+        return Ok(());
     }
-    if peer.pid.is_some_and(socket::descends_from_us) {
-        return refuse("a server started by mcpd may not control mcpd");
+    Err(ControlError::new(
+        ErrorKind::NotAllowed,
+        "a server started by mcpd may not control mcpd (`allow_mcpd = true` in its file allows it)",
+    ))
+}
+
+fn admit_user(peer: Peer) -> Result<(), ControlError> {
+    if peer.uid == our_uid() {
+        return Ok(());
     }
-    Ok(())
+    let message = "this daemon serves its own user only";
+    Err(ControlError::new(ErrorKind::NotAllowed, message))
 }
 
 /// Control requests, one after the other, until the end of input or an `attach`.
@@ -317,10 +332,17 @@ async fn serve_host(
     });
     let watching = companion.map(|companion| {
         let inbox = worker.inbox.clone();
+        let reader = reading.abort_handle();
         tokio::spawn(async move {
-            wait_for_end(&companion).await;
-            // A worker that has gone has let its hosts go.
-            drop(inbox.send(Event::HostGone(key)).await);
+            tokio::select! {
+                () = wait_for_end(&companion) => {
+                    // A worker that has gone has let its hosts go.
+                    drop(inbox.send(Event::HostGone(key)).await);
+                }
+                // It panicked. The shim hears of it by the end of its connection and hands its
+                // descriptors over again; two must not read from them.
+                () = inbox.closed() => reader.abort(),
+            }
         })
     });
     let arrival = Arrival {
@@ -404,8 +426,8 @@ mod tests {
     #[test]
     fn only_our_own_user_is_admitted() {
         let peer = |uid| Peer { uid, pid: None };
-        assert!(admit(peer(our_uid())).is_ok());
-        assert!(admit(peer(our_uid() + 1)).is_err());
+        assert!(admit_user(peer(our_uid())).is_ok());
+        assert!(admit_user(peer(our_uid() + 1)).is_err());
     }
 
     #[tokio::test]

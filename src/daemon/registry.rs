@@ -64,6 +64,11 @@ pub(crate) enum Event {
         server: String,
         answer: oneshot::Sender<Result<Attachment, ControlError>>,
     },
+    /// Whether the server whose child this process is may use the control socket.
+    MayControl {
+        child: u32,
+        answer: oneshot::Sender<bool>,
+    },
     /// This host holds too much of the pool, whichever worker has it.
     Evict(HostKey),
     /// A worker whose server has no configuration has nothing left to do.
@@ -223,6 +228,8 @@ impl Registry {
             }
             Event::Evict(host) => self.tell_all(|| Command::Evict(host)).await,
             // Whoever asked may have left.
+            // Whoever connected may have left.
+            Event::MayControl { child, answer } => drop(answer.send(self.may_control(child))),
             Event::Pulse(answer) => drop(answer.send(self.summary())),
             Event::Snapshot(answer) => drop(answer.send(self.snapshot())),
             Event::Unneeded => self.forget_unneeded().await,
@@ -235,6 +242,16 @@ impl Registry {
                 self.end(mode, "it got SIGTERM or SIGINT").await;
             }
         }
+    }
+
+    /// Whether `child` is the child of a server that may control mcpd. One that was adopted belongs to
+    /// nobody who could be asked.
+    fn may_control(&self, child: u32) -> bool {
+        self.slots.values().any(|slot| {
+            let spec = slot.setting.spec.as_ref();
+            spec.is_some_and(|spec| spec.policy.allow_mcpd)
+                && slot.worker.published.borrow().status.pid == Some(child)
+        })
     }
 
     /// All servers in one line.
@@ -251,7 +268,8 @@ impl Registry {
     async fn request(&mut self, request: Request, answer: Answer) {
         match request {
             Request::Hello => self.hello(answer),
-            Request::Status(targets) => self.status(&targets.names, answer),
+            Request::Status(targets) => self.status(&targets.names, answer, answer::to_value),
+            Request::Metrics => self.status(&[], answer, answer::metrics),
             Request::Start(targets) => self.command(targets.names, answer::Verb::Start, answer),
             Request::Stop(stop) => {
                 self.command(stop.names, answer::Verb::Stop(mode(stop.now)), answer);

@@ -224,19 +224,20 @@ pub(crate) fn peer(stream: &UnixStream) -> io::Result<Peer> {
     })
 }
 
-/// Whether process `pid` descends from this process (as children and adopted orphans do).
-pub(crate) fn descends_from_us(pid: i32) -> bool {
+/// The process right below this one that `pid` descends from or is, if it does (as children and
+/// adopted orphans do).
+pub(crate) fn ancestor_below_us(pid: i32) -> Option<u32> {
     let ours = std::process::id();
     let mut at = pid.unsigned_abs();
     // A chain cannot be longer than the process table; the bound ends a walk over a changing one.
     for _ in 0..1024 {
         match parent_of(at) {
-            Some(parent) if parent == ours => return true,
+            Some(parent) if parent == ours => return Some(at),
             Some(parent) if parent > 1 => at = parent,
-            _ => return false,
+            _ => return None,
         }
     }
-    false
+    None
 }
 
 /// The parent of a process: the second field after the name in `/proc/PID/stat` (proc(5)).
@@ -308,9 +309,8 @@ mod tests {
 
     #[test]
     fn descent_follows_parents() {
-        assert!(!descends_from_us(1));
-        assert!(!descends_from_us(
-            i32::try_from(std::process::id()).unwrap()
-        ));
+        assert_eq!(ancestor_below_us(1), None);
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(ancestor_below_us(own), None);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Decides nothing: closed lists of names.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::service::Unavailable;
@@ -37,6 +39,8 @@ pub enum MuxAction {
     Idle,
     /// What is remembered of the server is not what it was: see `Mux::memory`.
     Remembered,
+    /// The child was asked by the watchdog and has said nothing at all for so long.
+    Hung { silence: Duration },
     /// A line for the server's log.
     Log(LogLevel, String),
     /// The pool is full and this host of another instance holds most: pass it to that instance's

@@ -24,6 +24,7 @@
 //! | `journaled` | what is kept for the time after a crash, and taken up from before one? |
 //! | `faults` | which request has lost its answer? |
 //! | `eras` | what becomes of a request whose host speaks another era than the child? |
+//! | `watchdog` | does the child still say something? |
 //! | `limits` | how much may be held? |
 //!
 //! The invariants, each of which the sequence test in `tests` holds against random histories: a
@@ -59,6 +60,7 @@ mod subscriptions;
 mod tools;
 mod upkeep;
 mod upstream;
+mod watchdog;
 
 #[cfg(test)]
 mod tests;

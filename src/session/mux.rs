@@ -25,6 +25,7 @@ use super::service::{Hold, HoldCause, Service};
 use super::settings::{HostInfo, MuxConfig};
 use super::snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest, Turn};
 use super::subscriptions::Subscriptions;
+use super::watchdog::Watchdog;
 use crate::ids::{Generation, HostKey};
 use crate::journal::Ended;
 use crate::protocol::{ChildIdentity, Era, ErrorCode, Frame, FrameArena, Line, Opening};
@@ -53,6 +54,7 @@ pub(super) struct Child {
     /// What hosts are told of the child, once it has opened its session.
     pub(super) welcome: Option<Welcome>,
     pub(super) charges: Charges,
+    pub(super) watchdog: Watchdog,
     /// Bytes of answers to its own requests that it has not taken.
     pub(super) unread_answers_bytes: u64,
     /// The drain that the supervisor has begun.
@@ -251,11 +253,9 @@ impl Mux {
     /// The child has written a line. Lines of another generation are ignored.
     pub fn handle_child_line(&mut self, generation: Generation, line: Line, now: Moment) {
         self.now = now;
-        if self
-            .child
-            .as_ref()
-            .is_some_and(|child| child.generation == generation)
-        {
+        let child = self.child.as_mut();
+        if let Some(child) = child.filter(|child| child.generation == generation) {
+            child.watchdog.heard(now);
             self.child_line(line);
         }
         self.settle();
@@ -318,6 +318,7 @@ impl Mux {
         self.judge_waiting();
         self.expire_ended();
         self.expire_idle();
+        self.expire_watchdog();
         self.settle();
         self.wait_detail = Value::Null;
     }
@@ -347,6 +348,7 @@ impl Mux {
             .and_then(|child| child.opening.poll_timeout());
         let opening = earliest(opening, self.consults.next_deadline());
         let of_child = earliest(earliest(written, waiting), opening);
+        let of_child = earliest(of_child, self.watchdog_deadline());
         let of_hosts = earliest(earliest(ended.min(), idle), self.rounds.next_deadline());
         earliest(of_child, of_hosts)
     }
@@ -442,6 +444,7 @@ impl Mux {
                 age: now.since(request.arrived),
                 method: request.method.to_string(),
             }),
+            overdue: self.overdue(now),
             counters: Counters {
                 noise_lines: self.noise.lines(),
                 ..self.counters

@@ -366,6 +366,16 @@ impl Requests {
         }
     }
 
+    /// When the request of a host arrived that was written first and waits for the child.
+    pub(super) fn oldest_written(&self) -> Option<Moment> {
+        let mut written = self
+            .by_upstream
+            .values()
+            .filter_map(|key| self.open.get(key));
+        let waited_for = written.find(|request| !request.is_own() && !request.is_parked());
+        waited_for.map(|request| request.arrived)
+    }
+
     /// All that are written to the present child.
     pub(super) fn written(&self) -> Vec<RequestKey> {
         self.by_upstream.values().copied().collect()

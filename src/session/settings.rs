@@ -31,6 +31,8 @@ pub struct MuxConfig {
     pub idle_stop: Option<Duration>,
     /// How long a request may take, from its write to the child.
     pub request_timeout: Option<Duration>,
+    /// How long the child may be silent before it is asked, and then before it is given up.
+    pub watchdog: Option<Duration>,
     /// How many calls the child may have open at once.
     pub max_calls: Option<usize>,
     /// Which tools hosts may see and call.
@@ -50,6 +52,7 @@ impl MuxConfig {
             start_timeout: Duration::from_secs(90),
             idle_stop: None,
             request_timeout: None,
+            watchdog: None,
             max_calls: None,
             tools: ToolRules::default(),
             asking: Asking::Nobody,

@@ -20,6 +20,8 @@ pub struct MuxSnapshot {
     pub subscriptions: usize,
     /// The open request that arrived first.
     pub oldest: Option<OldestRequest>,
+    /// How long an open request has met silence, once that is longer than it should be.
+    pub overdue: Option<Duration>,
     /// What was counted since the instance exists.
     pub counters: Counters,
     /// The last line on stdout that was no message, fit to be shown.

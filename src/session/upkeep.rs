@@ -20,6 +20,7 @@ use super::requests::{Asker, OpenRequest, Progress, Purpose, RequestKey, Upstrea
 use super::service::{Service, Unavailable, refusal};
 use super::settings::Asking;
 use super::subscriptions::Uri;
+use super::watchdog::Watchdog;
 use crate::ids::{Generation, HostKey};
 use crate::journal::Ended;
 use crate::protocol::opening::{Plan, Refusal, write_own_meta};
@@ -58,6 +59,7 @@ impl Mux {
             may_die_of_discovery: false,
             welcome: None,
             charges: Charges::default(),
+            watchdog: Watchdog::new(self.now),
             unread_answers_bytes: 0,
             drain: None,
         });

@@ -150,6 +150,8 @@ pub enum RunResult {
     Timeout,
     /// The first exchange was refused or malformed, or stdout closed while the process lived on.
     Protocol,
+    /// It said nothing for longer than its watchdog allows.
+    Watchdog,
     /// The kernel killed it because there was no memory left.
     OomKill,
     /// There was no run: the process could not be made or the program not executed.
@@ -172,6 +174,7 @@ impl RunResult {
             Self::OomKill => "oom-kill",
             Self::Resources => "resources",
             Self::StartLimitHit => "start-limit-hit",
+            Self::Watchdog => "watchdog",
             Self::InternalError => "internal-error",
         }
     }
@@ -283,6 +286,8 @@ pub enum Cause {
     OpeningFailed,
     /// `start_timeout` passed.
     StartTimeout,
+    /// It said nothing for longer than its watchdog allows.
+    Watchdog,
     /// The leader ended.
     Exited,
     /// It ended while it was asked what it speaks, and a fresh one is spoken to in another way.
@@ -322,6 +327,7 @@ impl Cause {
             Self::Opened => "opened",
             Self::OpeningFailed => "opening-failed",
             Self::StartTimeout => "start-timeout",
+            Self::Watchdog => "watchdog",
             Self::Exited => "exited",
             Self::Excused => "excused",
             Self::StdoutClosed => "stdout-closed",
@@ -412,6 +418,11 @@ pub enum Event {
     Holders {
         generation: Generation,
         pids: Vec<u32>,
+    },
+    /// The watchdog asked, and the child has said nothing for so long.
+    Hung {
+        generation: Generation,
+        silence: Duration,
     },
     /// mcpd itself failed this run (a pipe that breaks in an impossible way, a panic).
     Broken {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::failure::SpawnFailure;
-use super::run::Run;
+use super::run::{Run, render_seconds};
 use super::state::{
     Action, Cause, EndedRun, Event, Mode, RunResult, ServiceHint, State, Substate, SupervisorStatus,
 };
@@ -190,6 +190,14 @@ impl Supervisor {
                 generation,
                 excused,
             } => self.if_living(generation, |this| this.excuse(excused)),
+            Event::Hung {
+                generation,
+                silence,
+            } => self.if_living(generation, |this| {
+                let silence = render_seconds(silence);
+                let message = format!("said nothing for {silence}, though it was asked (watchdog)");
+                this.fail(RunResult::Watchdog, message, Cause::Watchdog, now);
+            }),
             Event::Broken { generation, detail } => self.if_living(generation, |this| {
                 this.fail(RunResult::InternalError, detail, Cause::Internal, now);
             }),

@@ -414,6 +414,16 @@ impl Worker {
                 self.tell(Event::Drained { generation }, now);
             }
             MuxAction::Idle => self.tell(Event::Idle, now),
+            MuxAction::Hung { silence } => {
+                let generation = self.supervisor.generation();
+                self.tell(
+                    Event::Hung {
+                        generation,
+                        silence,
+                    },
+                    now,
+                );
+            }
             MuxAction::Demand => {
                 self.is_asked = true;
                 self.tell(Event::Demand, now);

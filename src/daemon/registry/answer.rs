@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::config::diagnostics::Diagnostic;
 use crate::control::{
-    ControlError, DaemonStatus, Desired, EndRecord, ErrorKind, Outcome, OutcomeKind, Outcomes,
-    SCHEMA, ServerStatus, State, StatusSnapshot, StopStep,
+    CONTENT_TYPE, ControlError, DaemonStatus, Desired, EndRecord, ErrorKind, Metrics, Outcome,
+    OutcomeKind, Outcomes, SCHEMA, ServerStatus, State, StatusSnapshot, StopStep, render_metrics,
 };
 use crate::supervise::Mode;
 use crate::time::Moment;
@@ -67,7 +67,15 @@ pub(super) fn no_outcomes() -> Value {
     to_value(&Outcomes::default())
 }
 
-fn to_value<T: serde::Serialize>(reply: &T) -> Value {
+/// The snapshot as a collector of figures reads it.
+pub(super) fn metrics(snapshot: &StatusSnapshot) -> Value {
+    to_value(&Metrics {
+        content_type: CONTENT_TYPE.to_owned(),
+        text: render_metrics(snapshot),
+    })
+}
+
+pub(super) fn to_value<T: serde::Serialize>(reply: &T) -> Value {
     // Plain structs with string keys always have a JSON form.
     serde_json::to_value(reply).unwrap_or_default()
 }
@@ -98,7 +106,12 @@ impl Registry {
     }
 
     /// Answers with what the workers publish, refreshed where they are quick enough.
-    pub(super) fn status(&self, names: &[String], answer: Answer) {
+    pub(super) fn status(
+        &self,
+        names: &[String],
+        answer: Answer,
+        form: fn(&StatusSnapshot) -> Value,
+    ) {
         let wanted = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
         let slots: Vec<(WorkerHandle, Option<String>)> = self
             .slots
@@ -124,7 +137,7 @@ impl Registry {
                 last: None,
             };
             // Whoever asked may have left.
-            drop(answer.send(Ok(to_value(&snapshot))));
+            drop(answer.send(Ok(form(&snapshot))));
         });
     }
 

@@ -156,6 +156,7 @@ const fn want(start: Start, cause: Cause) -> supervise::Event {
 /// The part of a policy that concerns the multiplexer.
 pub(super) fn mux_config(name: &str, policy: &Policy) -> MuxConfig {
     MuxConfig {
+        watchdog: policy.watchdog,
         server: name.to_owned(),
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         start_timeout: policy.start_timeout,

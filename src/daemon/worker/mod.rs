@@ -314,6 +314,7 @@ impl Worker {
                 let generation = self.supervisor.generation();
                 self.tell(supervise::Event::Drained { generation }, now);
             }
+            MuxAction::Hung { silence } => self.hung(silence, now),
             MuxAction::Demand => self.tell(supervise::Event::Demand, now),
             MuxAction::Remembered => self.learned(),
             MuxAction::Idle => self.tell(supervise::Event::Idle, now),

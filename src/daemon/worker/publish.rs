@@ -86,6 +86,10 @@ impl Worker {
         let times = Times::at(now);
         let reason = self.reason(&supervisor);
         let (state, substate) = self.states(&supervisor);
+        let substate = match (substate, mux.overdue) {
+            (Substate::Ready, Some(_)) => Substate::Unresponsive,
+            _ => substate,
+        };
         ServerStatus {
             name: self.instance.to_string(),
             description: self
@@ -463,6 +467,7 @@ fn result(result: supervise::RunResult) -> RunResult {
         From::OomKill => RunResult::OomKill,
         From::Resources => RunResult::Resources,
         From::StartLimitHit => RunResult::StartLimitHit,
+        From::Watchdog => RunResult::Watchdog,
         From::InternalError => RunResult::InternalError,
     }
 }

@@ -318,6 +318,18 @@ impl Worker {
         self.tell(supervise::Event::StdinBroken { generation }, now);
     }
 
+    /// The watchdog has given the child up.
+    pub(super) fn hung(&mut self, silence: Duration, now: Moment) {
+        let generation = self.supervisor.generation();
+        self.tell(
+            supervise::Event::Hung {
+                generation,
+                silence,
+            },
+            now,
+        );
+    }
+
     /// The handshake is done.
     pub(super) fn opened(&mut self, identity: &ChildIdentity, now: Moment) {
         let name = identity.server_name.as_deref().unwrap_or("(no name)");

@@ -17,6 +17,7 @@ mod recall;
 mod restarts;
 mod sequences;
 mod waiting;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
