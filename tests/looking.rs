@@ -1,5 +1,7 @@
 //! Looking: `status` that is watched and that tells who is attached, and logs of several servers.
 
+use std::fs;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -12,19 +14,14 @@ use crate::common::{Home, RawHost, Terminal, wait_until};
 fn status_is_watched_in_place() {
     let home = Home::new();
     home.fake("alpha", &[]);
-    home.fake(
+    home.server(
         "beta",
-        &[
-            "--stderr",
-            "no licence key was found in any of the usual places",
-            "--exit",
-            "1",
-        ],
+        "command = \"no-such-program-in-any-of-the-usual-places\"\n",
     );
     let daemon = home.start();
     daemon.wait_for_state("alpha", "running");
     let mut terminal = Terminal::run(daemon.command(&["status", "--watch"]), 24, 60);
-    let screen = terminal.wait_for("no licence key");
+    let screen = terminal.wait_for("no-such-program");
     assert!(terminal.is_alternate());
     assert!(
         screen.lines().all(|line| line.chars().count() <= 60),
@@ -41,7 +38,7 @@ fn status_is_watched_in_place() {
     terminal.wait_for("alpha  stopped");
     terminal.type_keys("q");
     let (status, screen) = terminal.wait_end();
-    assert_eq!(status.code(), Some(1), "a server is in back-off");
+    assert_eq!(status.code(), Some(3), "a server has failed");
     assert!(!terminal.is_alternate());
     assert!(screen.trim().is_empty(), "{screen}");
 }
@@ -114,6 +111,76 @@ fn attached_hosts_are_shown() {
     let page = daemon.mcpd(&["status", "alpha"]).stdout;
     assert!(page.contains("2025-06-18, 1 open"), "{page}");
     host.notify("notifications/cancelled", json!({"requestId": call}));
+}
+
+/// `metrics` is OpenMetrics text with a sample for each server.
+#[test]
+fn metrics_are_told() {
+    let home = Home::new();
+    home.fake("alpha", &[]);
+    let daemon = home.start();
+    daemon.wait_for_state("alpha", "running");
+    let text = daemon.mcpd(&["metrics"]).expect_code(0).stdout;
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let running = "mcpd_server_state{server=\"alpha\",mcpd_server_state=\"running\"} 1";
+    assert!(text.contains(running), "{text}");
+    assert!(
+        text.contains("mcpd_server_spawns_total{server=\"alpha\"} 1"),
+        "{text}"
+    );
+}
+
+/// `doctor` looks at everything without a daemon and with one, makes a real round trip, and leaves nothing.
+#[test]
+fn the_doctor_finds_what_is_wrong() {
+    let home = Home::new();
+    home.fake("alpha", &[]);
+    home.server("needy", "command = \"uvx\"\nargs = [\"x\"]\npath = []\n");
+    let alone = home.mcpd(&["doctor"]);
+    assert_eq!(alone.code, 3, "uvx is not there: {}", alone.stdout);
+    let said = alone.stdout;
+    for part in [
+        "daemon: none runs",
+        "needs uvx",
+        "round trip: a daemon of its own",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(home.processes(), [], "nothing is left of the round trip");
+    let left: Vec<_> = fs::read_dir(home.path("run/mcpd"))
+        .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
+        .unwrap_or_default();
+    assert!(
+        left.iter()
+            .all(|name| !name.to_string_lossy().starts_with("doctor")),
+        "{left:?}"
+    );
+    fs::remove_file(home.path("config/mcpd/servers.d/needy.toml")).expect("the file");
+    let daemon = home.start();
+    daemon.wait_for_state("alpha", "running");
+    let findings = daemon.mcpd(&["doctor", "--json"]).json();
+    let of = |check: &str| {
+        let found = findings.as_array().expect("a list").iter();
+        found
+            .clone()
+            .find(|finding| finding["check"] == check)
+            .cloned()
+    };
+    assert_eq!(
+        of("daemon").expect("the daemon")["grade"],
+        "ok",
+        "{findings}"
+    );
+    assert_eq!(
+        of("round trip").expect("the trip")["grade"],
+        "ok",
+        "{findings}"
+    );
+    assert_eq!(
+        of("configuration").expect("it")["grade"],
+        "ok",
+        "{findings}"
+    );
 }
 
 /// Logs of all servers come by time, and are chosen by age and pattern.

@@ -67,6 +67,16 @@ pub(crate) fn cmd_check(context: &Context, arguments: Arguments) -> Result<Verdi
     })
 }
 
+/// How many servers, errors and warnings there are.
+pub(super) fn count_errors(places: &Places, base: &Base) -> (usize, usize, usize) {
+    let mut findings = check_all(places, base);
+    drop_repeated(&mut findings.diagnostics);
+    let errors = findings.diagnostics.iter().filter(|one| one.is_error());
+    let errors = errors.count();
+    let warnings = findings.diagnostics.len() - errors;
+    (findings.servers, errors, warnings)
+}
+
 fn check_all(places: &Places, base: &Base) -> Findings {
     let loaded = load(LoadRequest {
         config_dir: places.paths.config_dir(),

@@ -9,6 +9,7 @@ mod client;
 mod clock;
 mod connect;
 mod daemon;
+mod doctor;
 mod error;
 mod escape;
 mod example_server;
@@ -16,6 +17,7 @@ mod hosts;
 mod import;
 mod logs;
 mod mcp_client;
+mod metrics;
 mod outcomes;
 mod output;
 mod places;
@@ -117,6 +119,10 @@ enum Command {
     Hosts(hosts::Arguments),
     /// Show what a server wrote to standard error
     Logs(logs::Arguments),
+    /// Show figures of all servers as OpenMetrics text
+    Metrics(metrics::Arguments),
+    /// Look for what keeps servers from working here
+    Doctor(doctor::Arguments),
     /// List the tools of a server, or of all
     Tools(tools::Arguments),
     /// Call a tool of a server
@@ -206,6 +212,8 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Import(arguments) => import::cmd_import(&context, arguments),
         Command::Hosts(arguments) => hosts::cmd_hosts(&context, arguments),
         Command::Logs(arguments) => logs::cmd_logs(&context, arguments),
+        Command::Metrics(arguments) => metrics::cmd_metrics(&context, arguments),
+        Command::Doctor(arguments) => doctor::cmd_doctor(&context, arguments),
         Command::Tools(arguments) => tools::cmd_tools(&context, arguments),
         Command::Call(arguments) => call::cmd_call(&context, arguments),
         Command::Service(arguments) => service::cmd_service(&context, arguments),

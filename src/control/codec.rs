@@ -357,6 +357,7 @@ mod tests {
         for request in [
             Request::Hello,
             Request::Status(targets.clone()),
+            Request::Metrics,
             Request::Start(targets.clone()),
             Request::Stop(Stop {
                 names: names.clone(),

@@ -9,6 +9,7 @@
 //! machine: the daemon turns its own states into these types, the command line renders them.
 
 mod codec;
+mod metrics;
 mod outcome;
 mod record;
 mod request;
@@ -18,9 +19,10 @@ pub use codec::{
     CONTROL_LINE_LIMIT_BYTES, ControlError, ErrorKind, Greeting, RequestLine, UnreadableReply,
     UnreadableRequest, VersionMismatch, decode_reply, decode_request, encode_reply, encode_request,
 };
+pub use metrics::{CONTENT_TYPE, render_metrics};
 pub use outcome::{
-    Attached, ChangeKind, Hello, Outcome, OutcomeKind, Outcomes, ReloadChange, ReloadReport,
-    StopStep,
+    Attached, ChangeKind, Hello, Metrics, Outcome, OutcomeKind, Outcomes, ReloadChange,
+    ReloadReport, StopStep,
 };
 pub use record::{END_RECORD_FILE, EndRecord, STATE_RECORD_FILE, StateRecord};
 pub use request::{Attach, Request, Stop, Targets};

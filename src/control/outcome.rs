@@ -16,6 +16,16 @@ pub struct Hello {
     pub config_dir: String,
 }
 
+/// The state of all servers, for whatever collects figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metrics {
+    /// The media type of the text, for whoever serves it further.
+    pub content_type: String,
+    /// OpenMetrics 1.0.
+    pub text: String,
+}
+
 /// The connection is a raw MCP stream from the next byte on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

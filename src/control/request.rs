@@ -15,6 +15,8 @@ pub enum Request {
     /// The state of these servers, of all without a name. Answered with [`super::StatusSnapshot`]
     /// from what the workers published last; never waits for a worker.
     Status(Targets),
+    /// The state of all servers as OpenMetrics text. Answered with [`super::Metrics`].
+    Metrics,
     /// Want these servers up. Answered with [`super::Outcomes`] when each is up or cannot be.
     Start(Targets),
     /// Want these servers down. Answered with [`super::Outcomes`] when nothing of them is left.
@@ -91,7 +93,7 @@ impl Request {
             }
             Self::Stop(stop) | Self::Restart(stop) => &stop.names,
             Self::Attach(attach) => std::slice::from_ref(&attach.server),
-            Self::Hello | Self::Shutdown { .. } | Self::Reload { .. } => &[],
+            Self::Hello | Self::Metrics | Self::Shutdown { .. } | Self::Reload { .. } => &[],
         }
     }
 
@@ -100,6 +102,7 @@ impl Request {
         match self {
             Self::Hello => "hello",
             Self::Status(_) => "status",
+            Self::Metrics => "metrics",
             Self::Start(_) => "start",
             Self::Stop(_) => "stop",
             Self::Restart(_) => "restart",
@@ -113,7 +116,7 @@ impl Request {
     /// The parameters on the wire.
     pub(super) fn params(&self) -> serde_json::Result<Value> {
         match self {
-            Self::Hello => Ok(Value::Object(serde_json::Map::new())),
+            Self::Hello | Self::Metrics => Ok(Value::Object(serde_json::Map::new())),
             Self::Status(targets) | Self::Start(targets) | Self::ResetFailed(targets) => {
                 serde_json::to_value(targets)
             }
@@ -130,6 +133,7 @@ impl Request {
         Ok(match method {
             "hello" => Self::Hello,
             "status" => Self::Status(read(params)?),
+            "metrics" => Self::Metrics,
             "start" => Self::Start(read(params)?),
             "stop" => Self::Stop(read(params)?),
             "restart" => Self::Restart(read(params)?),
