@@ -41,7 +41,7 @@ fn sockets_are_private() {
     }
 }
 
-/// C192: the socket that a crash left is replaced, and what the crashed daemon left running is not doubled.
+/// Fault 51, C192: the socket that a crash left is replaced, and what the crashed daemon left running is not doubled.
 #[test]
 fn a_stale_socket_is_replaced() {
     let home = Home::new();
@@ -95,7 +95,7 @@ fn foreign_files_at_the_socket_are_left_alone() {
     fs::remove_file(&socket).expect("it was ours");
 }
 
-/// A second daemon for the same socket is refused with the first's pid and configuration.
+/// Fault 51: a second daemon for the same socket is refused with the first's pid and configuration.
 #[test]
 fn a_second_daemon_is_refused() {
     let home = Home::new();
@@ -495,7 +495,8 @@ fn control_replies_are_matched_by_id() {
     );
 }
 
-/// `attach` on the control socket makes the connection a raw stream to the server.
+/// `attach` on the control socket makes the connection a raw stream to the server, which is all that shims of
+/// older versions ask for.
 #[test]
 fn attach_makes_a_raw_stream() {
     let home = Home::new();

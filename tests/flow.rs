@@ -28,7 +28,7 @@ fn a_flood_of_notifications_does_not_block_the_reply() {
     assert_eq!(other.text("sum", json!({"a": 1})), "1");
 }
 
-/// A host that does not read, in the middle of a flood, delays no other host.
+/// Fault 55: a host that does not read, in the middle of a flood, delays no other host.
 #[test]
 fn a_host_that_does_not_read_delays_nobody() {
     let home = Home::new();
@@ -139,7 +139,7 @@ fn a_cancellation_passes_a_full_queue() {
     );
 }
 
-/// `max_calls = 1`: calls never overlap, hosts take turns, and a cancelled call that waits never runs.
+/// C173: with `max_calls = 1` calls never overlap, hosts take turns, and a cancelled call that waits never runs.
 #[test]
 fn max_calls_is_a_fair_queue() {
     let home = Home::new();
@@ -200,7 +200,7 @@ fn silent_connections_cost_nothing() {
     });
 }
 
-/// What a host has half sent is its own: whoever fills the memory with it goes, not a host that asks for little.
+/// Fault 55: what a host has half sent is its own: whoever fills the memory with it goes, not a host that asks for little.
 #[test]
 fn half_lines_count_for_the_hosts_that_send_them() {
     let home = Home::new();

@@ -89,6 +89,38 @@ fn a_killed_daemon_costs_the_open_calls_of_a_host_that_is_relayed() {
     check_kills(Way::Relayed);
 }
 
+/// C033: what a host has subscribed to and its level hold in the next daemon, and it says nothing again.
+#[test]
+fn subscriptions_and_levels_outlive_the_daemon() {
+    for way in [Way::Pipes, Way::Relayed] {
+        let home = Home::new();
+        home.fake("fake", &[]);
+        let mut host = host(&home, way);
+        host.initialize();
+        let uri = json!({"uri": "fake://one"});
+        for (method, params) in [
+            ("resources/subscribe", uri.clone()),
+            ("logging/setLevel", json!({"level": "debug"})),
+        ] {
+            assert_eq!(host.ask(method, params)["result"], json!({}), "{way:?}");
+        }
+        let open = host.start_call("sleep", json!({"ms": 120_000}));
+        home.record("fake").wait_for("tools/call", 1);
+        kill_daemon(&home);
+        // The next daemon has come once it is answered.
+        assert_eq!(error_code(&host.answer(open)), -31006, "{way:?}");
+        assert_eq!(host.text("sum", json!({"a": 1})), "1", "{way:?}");
+        for method in ["resources/subscribe", "logging/setLevel"] {
+            home.record("fake").wait_for(method, 2);
+        }
+        host.call("log", json!({"level": "debug", "text": "heard"}));
+        host.notification("notifications/message");
+        host.call("update", uri);
+        host.notification("notifications/resources/updated");
+        finish(host);
+    }
+}
+
 /// Large messages pass whole in both directions, whichever way the host speaks.
 #[test]
 fn large_messages_pass_both_ways() {

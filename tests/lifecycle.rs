@@ -175,7 +175,7 @@ fn a_held_stdout_does_not_hide_the_leaders_end() {
     );
 }
 
-/// C006: a server is not ended by a thread of the daemon that retires after idling.
+/// C006, fault 41: a server is not ended by a thread of the daemon that retires after idling.
 #[test]
 fn an_idle_server_is_left_alone() {
     let home = Home::new();

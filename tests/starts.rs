@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::common::{
-    FAKE, Home, Stopwatch, TestDaemon, error_code, initialize_params, let_pass, quoted, wait_until,
+    FAKE, Home, MCPD, Stopwatch, TestDaemon, error_code, initialize_params, let_pass, quoted,
+    wait_until,
 };
 
 /// Servers of the daemon that have a process.
@@ -122,7 +123,7 @@ fn what_waits_for_its_turn_can_be_stopped_and_removed() {
     assert_eq!(daemon.record("b").starts() + daemon.record("c").starts(), 0);
 }
 
-/// A start goes on when the host that caused it has left.
+/// C043: a start goes on when the host that caused it has given up, and the next host is served by it.
 #[test]
 fn a_start_goes_on_without_the_host_that_caused_it() {
     let home = Home::new();
@@ -136,8 +137,35 @@ fn a_start_goes_on_without_the_host_that_caused_it() {
     host.request("initialize", initialize_params("2025-06-18"));
     daemon.wait_for_state("fake", "starting");
     host.vanish();
-    daemon.wait_for_state("fake", "running");
+    let mut next = daemon.socket_host("fake");
+    next.initialize();
+    assert_eq!(next.text("sleep", json!({"ms": 0, "text": "here"})), "here");
     assert_eq!(daemon.record("fake").starts(), 1);
+}
+
+/// C041: fifteen servers whose launcher fails if two of it run at once all start, none of them twice.
+#[test]
+fn a_launcher_that_bears_no_second_one_starts_all_its_servers() {
+    let home = Home::new();
+    let lock = home.path("installing");
+    let launcher = home.program(
+        "npx",
+        &format!(
+            "#!/bin/sh\nmkdir {lock} || exit 1\nsleep 0.05\nrmdir {lock}\nexec {MCPD} example-server\n",
+            lock = lock.display()
+        ),
+    );
+    let command = quoted(&launcher.display().to_string());
+    let names: Vec<String> = (0..15).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        home.server(name, &format!("command = {command}\nargs = [{name:?}]\n"));
+    }
+    let daemon = home.start();
+    for name in &names {
+        let status = daemon.wait_for_state(name, "running");
+        assert_eq!(status["generation"], 1, "{status}");
+        assert_eq!(status["exits"], json!([]), "{status}");
+    }
 }
 
 /// A server that starts on demand does so for the first request, and only then.
@@ -210,7 +238,7 @@ fn nothing_of_a_launchers_tree_survives_idleness() {
     }
 }
 
-/// An open call and a subscription hold a server that would be idle; what ends them lets it go.
+/// C171: an open call and a subscription hold a server that would be idle; what ends them lets it go.
 #[test]
 fn calls_and_subscriptions_hold_a_server() {
     let home = Home::new();
@@ -292,7 +320,7 @@ fn an_added_server_on_demand_is_not_started() {
     assert_eq!(daemon.record("fake").starts(), 1);
 }
 
-/// A server that has run before is known: a host that comes while it starts again is answered at once, its call
+/// C044: a server that has run before is known: a host that comes while it starts again is answered at once, its call
 /// waits, and nothing of the child's secrets is kept.
 #[test]
 fn a_host_of_a_slow_start_is_answered_from_memory() {

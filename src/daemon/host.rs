@@ -423,6 +423,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
+    /// Fault 55: a peer of another user is refused.
     #[test]
     fn only_our_own_user_is_admitted() {
         let peer = |uid| Peer { uid, pid: None };

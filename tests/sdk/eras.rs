@@ -130,10 +130,29 @@ fn a_modern_typescript_host_with_a_legacy_server() {
     drive(Language::TypeScript, MODERN, Language::TypeScript, "legacy");
 }
 
-/// Two hosts of different eras on one child at once: neither notices the other.
 #[test]
-fn hosts_of_both_eras_share_a_legacy_child() {
-    let Some(daemon) = daemon(Language::Python, "legacy") else {
+fn a_legacy_host_with_a_modern_server() {
+    drive(Language::Python, LEGACY, Language::Python, "modern");
+}
+
+#[test]
+fn a_modern_python_host_with_a_modern_server() {
+    drive(Language::Python, MODERN, Language::Python, "modern");
+}
+
+#[test]
+fn a_modern_typescript_host_with_a_modern_server() {
+    drive(Language::TypeScript, MODERN, Language::TypeScript, "modern");
+}
+
+#[test]
+fn a_legacy_typescript_host_with_a_modern_server() {
+    drive(Language::TypeScript, LEGACY, Language::TypeScript, "modern");
+}
+
+/// Two hosts of different eras on one child at once: neither notices the other.
+fn share(protocol: &str) {
+    let Some(daemon) = daemon(Language::Python, protocol) else {
         return;
     };
     let hosts: Vec<_> = [(Language::Python, LEGACY), (Language::Python, MODERN)]
@@ -165,4 +184,14 @@ fn hosts_of_both_eras_share_a_legacy_child() {
         }
     });
     assert_eq!(daemon.server_status("eras")["generation"], 1);
+}
+
+#[test]
+fn hosts_of_both_eras_share_a_legacy_child() {
+    share("legacy");
+}
+
+#[test]
+fn hosts_of_both_eras_share_a_modern_child() {
+    share("modern");
 }

@@ -568,7 +568,7 @@ fn the_journal_and_credentials_are_the_services() {
     );
 }
 
-/// A daemon that hangs is killed by the watchdog, with all that it has started, and comes back.
+/// Fault 34: a daemon that hangs is killed by the watchdog, with all that it has started, and comes back.
 #[test]
 fn a_daemon_that_hangs_is_replaced() {
     in_session(

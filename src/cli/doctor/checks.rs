@@ -1,8 +1,7 @@
 //! What is looked at: folders, the daemon, the service, PATH, programs, limits, the configuration.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -15,7 +14,6 @@ use crate::cli::server_file::daemon_base;
 use crate::cli::service::{SERVICE, UserManager};
 use crate::config::load::{LoadRequest, load};
 use crate::control::{Request, StatusSnapshot, Targets};
-use crate::supervise::program::split_path;
 
 /// Programs that servers are commonly started with, and what each is for.
 const RUNTIMES: [(&str, &str); 6] = [
@@ -186,7 +184,7 @@ fn lingering(places: &Places) -> Finding {
 
 fn path_folders(path: &str, findings: &mut Vec<Finding>) {
     const CHECK: &str = "PATH";
-    let folders = split_path(OsStr::new(path));
+    let folders: Vec<PathBuf> = std::env::split_paths(path).collect();
     let missing: Vec<String> = folders
         .iter()
         .filter(|folder| !folder.is_dir())
@@ -260,9 +258,7 @@ fn is_on_path(program: &str, path: &str) -> bool {
         std::fs::metadata(file)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
-    split_path(OsStr::new(path))
-        .iter()
-        .any(|folder| is_program(&folder.join(program)))
+    std::env::split_paths(path).any(|folder| is_program(&folder.join(program)))
 }
 
 fn descriptors() -> Finding {
