@@ -323,7 +323,9 @@ pub struct AttachmentStatus {
     /// The host's process and its name, where they can be told: a shim's parent.
     pub host_pid: Option<u32>,
     pub host_name: Option<String>,
-    /// The protocol version that it was told.
+    /// `legacy` or `modern`, as far as it has shown it.
+    pub era: Option<String>,
+    /// The protocol version that it was told, or that its last request named.
     pub version: Option<String>,
     /// Its requests that are written and not answered.
     pub open: u64,

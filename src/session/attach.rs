@@ -12,7 +12,7 @@ use super::journaled::{Ends, Journal};
 use super::outbox::Outbox;
 use super::requests::BatchKey;
 use super::settings::HostInfo;
-use crate::protocol::{ModernVersion, RequestId, Version};
+use crate::protocol::{ModernVersion, RequestId, Revision, Version};
 use crate::time::Moment;
 
 /// How far the handshake of a host is.
@@ -83,6 +83,12 @@ impl Attachment {
             Session::Open(version) => Some(version),
             Session::New | Session::Asked => None,
         }
+    }
+
+    /// What the host speaks, as far as it has shown it.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        let of_session = self.version().map(Revision::Legacy);
+        of_session.or(self.modern.map(Revision::Modern))
     }
 
     /// The version by whose rules an error without an id is written: of a host without a session

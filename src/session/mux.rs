@@ -464,7 +464,7 @@ impl Mux {
             key,
             client: host.info.client.clone(),
             pid: host.info.pid,
-            version: host.version(),
+            version: host.revision(),
             open: self.requests.count_of(key) - waiting,
             waiting,
             turn: self.turn_of(key),

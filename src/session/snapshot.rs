@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::ids::HostKey;
-use crate::protocol::{ChildIdentity, Version};
+use crate::protocol::{ChildIdentity, Revision};
 
 /// The sessions of one instance at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,8 +41,9 @@ pub struct HostSnapshot {
     pub client: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
-    /// The version it was told, once its `initialize` was answered.
-    pub version: Option<Version>,
+    /// The version it was told, once its `initialize` was answered; without a session, the one that
+    /// its last request named.
+    pub version: Option<Revision>,
     /// Its requests that are written and not answered.
     pub open: usize,
     /// Its requests that no child has seen.

@@ -5,6 +5,8 @@
 //! when its input does.
 
 mod arithmetic;
+mod modern;
+mod reply;
 mod server;
 
 use std::collections::HashMap;
@@ -15,7 +17,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::arithmetic::{DEFAULT_PRECISION, parse_precision};
-use self::server::{Act, Server, SlowCall, too_many};
+use self::reply::too_many;
+use self::server::{Act, Server, SlowCall};
 use super::error::{CliError, Verdict};
 use super::output::complain;
 
@@ -123,7 +126,7 @@ impl SlowCalls {
     fn begin(&mut self, call: SlowCall, debug: bool) -> Result<(), CliError> {
         self.open.retain(|_, open| open.thread.strong_count() > 0);
         if self.open.len() >= SLOW_LIMIT {
-            return send(&too_many(&call.id), debug);
+            return send(&too_many(&call.reply), debug);
         }
         let (cancel, cancelled) = channel();
         let alive = Arc::new(());
@@ -131,7 +134,7 @@ impl SlowCalls {
             _cancel: cancel,
             thread: Arc::downgrade(&alive),
         };
-        self.open.insert(call.id.clone(), open);
+        self.open.insert(call.reply.id().to_owned(), open);
         std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {

@@ -1,23 +1,30 @@
 //! The example server without its streams: one line in, what to do about it out.
 //!
-//! Speaks the legacy revisions of MCP. Decides every answer but that of a slow call, which is
-//! given when its time has passed.
+//! Speaks both eras of MCP, request by request: what is the same in both is here, what only the
+//! modern one has in `modern`. Decides every answer but that of a slow call, which is given when its
+//! time has passed.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::arithmetic::{Operation, render_number};
+use super::modern;
+use super::reply::{Reply, refusal, tool_text};
 use crate::protocol::Version;
 
 /// The resource that holds the last result.
-const LAST: &str = "calculator://last";
+pub(super) const LAST: &str = "calculator://last";
+/// The most users that are asked at once.
+const ASKED_LIMIT: usize = 32;
 /// The longest a slow call takes.
 const SECONDS_LIMIT: f64 = 3600.0;
 /// The most steps a slow call takes.
 const STEPS_LIMIT: u64 = 1000;
 /// The levels of a log message, the most verbose first (MCP, logging).
-const LEVELS: [&str; 8] = [
+pub(super) const LEVELS: [&str; 8] = [
     "debug",
     "info",
     "notice",
@@ -27,6 +34,48 @@ const LEVELS: [&str; 8] = [
     "alert",
     "emergency",
 ];
+
+/// The tool that asks the user something.
+pub(super) const GREET: &str = "greet";
+pub(super) const INSTRUCTIONS: &str = "Calculates with two numbers at a time. The resource \
+                                       calculator://last holds the last result.";
+
+/// What the server offers, in both eras.
+pub(super) fn capabilities() -> Value {
+    json!({
+        "tools": {},
+        "resources": {"subscribe": true},
+        "logging": {},
+    })
+}
+
+pub(super) fn server_info() -> Value {
+    json!({"name": "calculator", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// What the user is asked, as the params of `elicitation/create`.
+pub(super) fn question() -> Value {
+    json!({
+        "message": "What is your name?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "title": "Your name"}},
+            "required": ["name"],
+        },
+    })
+}
+
+/// The result of `greet` for what the user answered.
+pub(super) fn greeting(answer: &Value) -> String {
+    match (
+        answer["action"].as_str(),
+        answer["content"]["name"].as_str(),
+    ) {
+        (Some("accept"), Some(name)) => tool_text(&format!("hello, {name}"), false),
+        (Some("decline" | "cancel"), _) => tool_text("hello, whoever you are", false),
+        _ => tool_text("the answer could not be read", true),
+    }
+}
 
 /// What to do about a line.
 #[derive(Debug)]
@@ -42,8 +91,8 @@ pub(super) enum Act {
 /// A call of `slow`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SlowCall {
-    /// The request's id, as it was spelled.
-    pub(super) id: String,
+    /// How its request is answered.
+    pub(super) reply: Reply,
     /// The token for progress, as it was spelled, if there was one.
     pub(super) token: Option<String>,
     pub(super) seconds: f64,
@@ -63,7 +112,7 @@ impl SlowCall {
     /// The answer once all steps are done.
     pub(super) fn result(&self) -> String {
         let text = format!("slept {} s in {} steps", self.seconds, self.steps);
-        result(&self.id, &tool_text(&text, false))
+        self.reply.result(&tool_text(&text, false))
     }
 }
 
@@ -76,6 +125,8 @@ struct Incoming<'a> {
     method: Option<String>,
     #[serde(default)]
     params: Value,
+    #[serde(default)]
+    result: Value,
 }
 
 /// Tokens are given back as they came, so they are read apart from the rest.
@@ -101,13 +152,13 @@ struct TokenMeta<'a> {
 
 /// An error that answers a request.
 #[derive(Debug)]
-struct Refusal {
-    code: i64,
-    message: String,
+pub(super) struct Refusal {
+    pub(super) code: i64,
+    pub(super) message: String,
 }
 
 impl Refusal {
-    fn params(message: impl Into<String>) -> Self {
+    pub(super) fn params(message: impl Into<String>) -> Self {
         let message = message.into();
         Self {
             code: -32602,
@@ -116,7 +167,7 @@ impl Refusal {
     }
 }
 
-/// One session.
+/// One host.
 #[derive(Debug)]
 pub(super) struct Server {
     precision: usize,
@@ -124,8 +175,16 @@ pub(super) struct Server {
     /// The last result; nothing has been calculated yet without one.
     last: Option<String>,
     subscribed: bool,
-    /// The least severe level that the host wants to hear, once it has said so.
-    level: Option<usize>,
+    /// Listen streams of a modern host that carry the resource, by their ids as they were spelled.
+    pub(super) listens: Vec<String>,
+    /// The least severe level that the host wants to hear, once it has said so: of a session, or of
+    /// the modern request at hand.
+    pub(super) level: Option<usize>,
+    /// Whether the host of the session can ask its user something.
+    can_ask: bool,
+    last_asked: u64,
+    /// Calls that wait for the user, by the id of our question.
+    asked: BTreeMap<u64, Reply>,
 }
 
 impl Server {
@@ -135,7 +194,11 @@ impl Server {
             version: Version::NEWEST,
             last: None,
             subscribed: false,
+            listens: Vec::new(),
             level: None,
+            can_ask: false,
+            last_asked: 0,
+            asked: BTreeMap::new(),
         }
     }
 
@@ -157,29 +220,46 @@ impl Server {
             (Some(method), Some(id)) => {
                 self.handle_request(&method, id.get(), &incoming.params, line)
             }
-            (Some(method), None) => Self::handle_notification(&method, line),
-            // We ask nothing, so an answer means nothing.
-            (None, _) => Vec::new(),
+            (Some(method), None) => self.handle_notification(&method, line),
+            (None, Some(id)) => self.handle_answer(id.get(), &incoming.result),
+            (None, None) => Vec::new(),
         }
     }
 
-    fn handle_notification(method: &str, line: &str) -> Vec<Act> {
+    fn handle_notification(&mut self, method: &str, line: &str) -> Vec<Act> {
         let tokens: Tokens<'_> = serde_json::from_str(line).unwrap_or_default();
         match (method, tokens.params.request_id) {
-            ("notifications/cancelled", Some(id)) => vec![Act::Cancel(id.get().to_owned())],
+            ("notifications/cancelled", Some(id)) => {
+                self.listens.retain(|listen| listen != id.get());
+                self.asked.retain(|_, reply| reply.id() != id.get());
+                vec![Act::Cancel(id.get().to_owned())]
+            }
             _ => Vec::new(),
         }
     }
 
+    /// The user has answered; an answer to nothing that we asked means nothing.
+    fn handle_answer(&mut self, id: &str, answer: &Value) -> Vec<Act> {
+        let reply = id.parse().ok().and_then(|id| self.asked.remove(&id));
+        let greeted = reply.map(|reply| reply.result(&greeting(answer)));
+        greeted.map(Act::Send).into_iter().collect()
+    }
+
     fn handle_request(&mut self, method: &str, id: &str, params: &Value, line: &str) -> Vec<Act> {
+        if !params["_meta"][modern::VERSION_KEY].is_null() {
+            return self.handle_modern(method, id, params, line);
+        }
+        let reply = Reply::legacy(id);
         let answer = match method {
             "initialize" => Ok(self.initialize(params)),
             "ping" => Ok(json!({})),
             "tools/list" => Ok(json!({"tools": self.tools()})),
-            "tools/call" => return self.call(id, params, line),
+            "tools/call" if params["name"] == GREET => return self.ask_user(reply),
+            "tools/call" => return self.call(&reply, params, line),
             "resources/list" => Ok(json!({"resources": [Self::resource()]})),
             "resources/templates/list" => Ok(json!({"resourceTemplates": []})),
-            "resources/read" => self.read(params),
+            // The code of the legacy revisions (MCP 2025-11-25, resources, error handling).
+            "resources/read" => self.read(params, -32002),
             "resources/subscribe" => self.subscribe(params, true),
             "resources/unsubscribe" => self.subscribe(params, false),
             "logging/setLevel" => self.set_level(params),
@@ -188,23 +268,40 @@ impl Server {
                 message: format!("unknown method {other}"),
             }),
         };
-        vec![Act::Send(answered(id, answer))]
+        vec![Act::Send(reply.answered(answer))]
     }
 
     fn initialize(&mut self, params: &Value) -> Value {
         let asked = params["protocolVersion"].as_str().unwrap_or_default();
         self.version = Version::parse(asked).unwrap_or(Version::NEWEST);
+        self.can_ask = params["capabilities"]["elicitation"].is_object();
         json!({
             "protocolVersion": self.version.as_str(),
-            "capabilities": {
-                "tools": {},
-                "resources": {"subscribe": true},
-                "logging": {},
-            },
-            "serverInfo": {"name": "calculator", "version": env!("CARGO_PKG_VERSION")},
-            "instructions": "Calculates with two numbers at a time. The resource \
-                             calculator://last holds the last result.",
+            "capabilities": capabilities(),
+            "serverInfo": server_info(),
+            "instructions": INSTRUCTIONS,
         })
+    }
+
+    /// Asks the user of a session who they are; the call waits for the answer.
+    fn ask_user(&mut self, reply: Reply) -> Vec<Act> {
+        if !self.can_ask {
+            let why = "this host cannot ask its user anything";
+            return vec![Act::Send(reply.result(&tool_text(why, true)))];
+        }
+        if self.asked.len() >= ASKED_LIMIT {
+            let why = "too many users are asked at once";
+            return vec![Act::Send(reply.result(&tool_text(why, true)))];
+        }
+        self.last_asked += 1;
+        self.asked.insert(self.last_asked, reply);
+        let question = json!({
+            "jsonrpc": "2.0",
+            "id": self.last_asked,
+            "method": "elicitation/create",
+            "params": question(),
+        });
+        vec![Act::Send(question.to_string())]
     }
 
     /// Whether the host knows structured results.
@@ -212,7 +309,7 @@ impl Server {
         self.version >= Version::V2025_06_18
     }
 
-    fn tools(&self) -> Vec<Value> {
+    pub(super) fn tools(&self) -> Vec<Value> {
         let number = |description: &str| json!({"type": "number", "description": description});
         let mut tools: Vec<Value> = Operation::ALL
             .into_iter()
@@ -247,36 +344,41 @@ impl Server {
                 },
             },
         }));
+        tools.push(json!({
+            "name": GREET,
+            "description": "Ask the user for a name, and greet them",
+            "inputSchema": {"type": "object", "properties": {}},
+        }));
         tools
     }
 
-    fn call(&mut self, id: &str, params: &Value, line: &str) -> Vec<Act> {
+    pub(super) fn call(&mut self, reply: &Reply, params: &Value, line: &str) -> Vec<Act> {
         let arguments = &params["arguments"];
         let name = params["name"].as_str().unwrap_or_default();
         if name == "slow" {
-            return vec![match slow_call(id, arguments, line) {
+            return vec![match slow_call(reply, arguments, line) {
                 Ok(call) => Act::Begin(call),
-                Err(why) => Act::Send(result(id, &tool_text(&why, true))),
+                Err(why) => Act::Send(reply.result(&tool_text(&why, true))),
             }];
         }
         let known = Operation::ALL.into_iter().find(|one| one.name() == name);
         let Some(operation) = known else {
             let refused = Refusal::params(format!("unknown tool {name:?}"));
-            return vec![Act::Send(answered(id, Err(refused)))];
+            return vec![Act::Send(reply.answered(Err(refused)))];
         };
         let outcome = number(arguments, "a")
             .and_then(|a| Ok((a, number(arguments, "b")?)))
             .and_then(|(a, b)| operation.apply(a, b).map_err(str::to_owned));
         match outcome {
-            Ok(value) => self.calculated(id, operation, arguments, value),
-            Err(why) => vec![Act::Send(result(id, &tool_text(&why, true)))],
+            Ok(value) => self.calculated(reply, operation, arguments, value),
+            Err(why) => vec![Act::Send(reply.result(&tool_text(&why, true)))],
         }
     }
 
     /// The answer to a calculation, and the news of it for whoever asked to be told.
     fn calculated(
         &mut self,
-        id: &str,
+        reply: &Reply,
         operation: Operation,
         arguments: &Value,
         value: f64,
@@ -298,11 +400,14 @@ impl Server {
             let params = json!({"uri": LAST});
             acts.push(notification("notifications/resources/updated", &params));
         }
-        acts.push(Act::Send(result(id, &answer)));
+        for listen in &self.listens {
+            acts.push(Act::Send(modern::updated(listen)));
+        }
+        acts.push(Act::Send(reply.result(&answer)));
         acts
     }
 
-    fn resource() -> Value {
+    pub(super) fn resource() -> Value {
         json!({
             "uri": LAST,
             "name": "last",
@@ -311,8 +416,9 @@ impl Server {
         })
     }
 
-    fn read(&self, params: &Value) -> Result<Value, Refusal> {
-        known_uri(params)?;
+    /// The resource, or the error of this code that it is unknown.
+    pub(super) fn read(&self, params: &Value, unknown: i64) -> Result<Value, Refusal> {
+        known_uri(params, unknown)?;
         let text = self
             .last
             .as_deref()
@@ -321,7 +427,7 @@ impl Server {
     }
 
     fn subscribe(&mut self, params: &Value, wanted: bool) -> Result<Value, Refusal> {
-        known_uri(params)?;
+        known_uri(params, -32002)?;
         self.subscribed = wanted;
         Ok(json!({}))
     }
@@ -336,14 +442,13 @@ impl Server {
     }
 }
 
-fn known_uri(params: &Value) -> Result<(), Refusal> {
+fn known_uri(params: &Value, unknown: i64) -> Result<(), Refusal> {
     let uri = params["uri"].as_str().unwrap_or_default();
     if uri == LAST {
         return Ok(());
     }
-    // The code of the legacy revisions (MCP 2025-11-25, resources, error handling).
     Err(Refusal {
-        code: -32002,
+        code: unknown,
         message: format!("no resource {uri:?}"),
     })
 }
@@ -354,7 +459,7 @@ fn number(arguments: &Value, name: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{name:?} must be a number"))
 }
 
-fn slow_call(id: &str, arguments: &Value, line: &str) -> Result<SlowCall, String> {
+fn slow_call(reply: &Reply, arguments: &Value, line: &str) -> Result<SlowCall, String> {
     let seconds = match &arguments["seconds"] {
         Value::Null => 3.0,
         given => given.as_f64().unwrap_or(-1.0),
@@ -376,39 +481,11 @@ fn slow_call(id: &str, arguments: &Value, line: &str) -> Result<SlowCall, String
     let tokens: Tokens<'_> = serde_json::from_str(line).unwrap_or_default();
     let token = tokens.params.meta.progress_token;
     Ok(SlowCall {
-        id: id.to_owned(),
+        reply: reply.clone(),
         token: token.map(|token| token.get().to_owned()),
         seconds,
         steps,
     })
-}
-
-/// The result of a tool that says `text`, as JSON.
-fn tool_text(text: &str, is_error: bool) -> String {
-    let text = Value::from(text);
-    format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":{is_error}}}"#)
-}
-
-fn answered(id: &str, answer: Result<Value, Refusal>) -> String {
-    match answer {
-        Ok(value) => result(id, &value.to_string()),
-        Err(Refusal { code, message }) => refusal(id, code, &message),
-    }
-}
-
-/// The answer to `id`; both are JSON already.
-fn result(id: &str, result: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
-}
-
-fn refusal(id: &str, code: i64, message: &str) -> String {
-    let message = Value::from(message);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#)
-}
-
-/// The error for one call more than can be held.
-pub(super) fn too_many(id: &str) -> String {
-    result(id, &tool_text("too many slow calls at once", true))
 }
 
 fn notification(method: &str, params: &Value) -> Act {
@@ -571,6 +648,31 @@ mod tests {
             result["result"]["content"][0]["text"],
             "slept 0.5 s in 2 steps"
         );
+    }
+
+    #[test]
+    fn a_session_that_can_ask_its_user_is_asked() {
+        let hello = request(
+            "initialize",
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}}}"#,
+        );
+        let greet = request("tools/call", r#"{"name":"greet"}"#);
+        let answers = sent(&[
+            &hello,
+            &greet,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"}}"#,
+        ]);
+        assert_eq!(answers[1]["method"], "elicitation/create");
+        assert_eq!(answers[2]["result"]["content"][0]["text"], "hello, Ada");
+        assert_eq!(answers.len(), 3, "the second answer is to nothing");
+        let answers = sent(&[
+            &hello,
+            &greet,
+            r#"{"id":1,"error":{"code":1,"message":""}}"#,
+        ]);
+        assert_eq!(answers[2]["result"]["isError"], true);
+        assert_eq!(sent(&[&greet])[0]["result"]["isError"], true);
     }
 
     #[test]

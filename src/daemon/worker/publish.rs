@@ -243,7 +243,7 @@ impl Worker {
         };
         let redacted = |text: &Option<String>| text.as_deref().map(|text| self.redact(text));
         ProtocolStatus {
-            era: Some("legacy".to_owned()),
+            era: Some(child.version.era().as_str().to_owned()),
             version: Some(child.version.as_str().to_owned()),
             server_name: redacted(&child.server_name),
             server_version: redacted(&child.server_version),
@@ -389,6 +389,9 @@ fn attachment(host: &HostSnapshot) -> AttachmentStatus {
         attachment: host.key.0,
         client: host.client.clone(),
         pid: host.pid,
+        era: host
+            .version
+            .map(|version| version.era().as_str().to_owned()),
         version: host.version.map(|version| version.as_str().to_owned()),
         open: host.open as u64,
         waiting: host.waiting as u64,

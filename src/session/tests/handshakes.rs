@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::protocol::Version;
+use crate::protocol::{Revision, Version};
 
 const ASKED: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"mcpd","version":"VERSION"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -86,7 +86,7 @@ fn a_repeated_initialize_is_answered_again_and_hosts_own_initialized_is_taken_in
     bench.expect_child(&[]);
     assert_eq!(
         bench.mux.snapshot(bench.now).hosts[0].version,
-        Some(Version::V2025_03_26)
+        Some(Revision::Legacy(Version::V2025_03_26))
     );
 }
 
