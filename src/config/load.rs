@@ -397,7 +397,7 @@ pub fn is_program(path: &Path, search_path: &OsStr) -> bool {
     folders.any(|folder| is_executable(&folder.join(path)))
 }
 
-pub(super) fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0)
 }
 

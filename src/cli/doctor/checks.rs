@@ -1,7 +1,7 @@
 //! What is looked at: folders, the daemon, the service, PATH, programs, limits, the configuration.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -12,7 +12,8 @@ use crate::cli::client::{Client, ConnectError, QUICK};
 use crate::cli::places::Places;
 use crate::cli::server_file::daemon_base;
 use crate::cli::service::{SERVICE, UserManager};
-use crate::config::load::{LoadRequest, load};
+use crate::config::environment::Base;
+use crate::config::load::{LoadRequest, is_executable, load};
 use crate::control::{Request, StatusSnapshot, Targets};
 
 /// Programs that servers are commonly started with, and what each is for.
@@ -28,17 +29,17 @@ const RUNTIMES: [(&str, &str); 6] = [
 const FEW_DESCRIPTORS: u64 = 4096;
 
 pub(super) fn all(context: &Context, places: &Places) -> Vec<Finding> {
-    let mut findings = vec![folders(places), configuration(context, places)];
+    let base = daemon_base(places, &context.environment).0;
+    let mut findings = vec![folders(places), configuration(places, &base)];
     let snapshot = daemon(places, &mut findings);
     findings.push(service(places));
     findings.push(lingering(places));
-    let base = daemon_base(places, &context.environment).0;
     let path = match &snapshot {
         Some(snapshot) => snapshot.daemon.path.clone(),
         None => base.path().to_string_lossy().into_owned(),
     };
     path_folders(&path, &mut findings);
-    runtimes(context, places, &path, &mut findings);
+    runtimes(places, &base, &path, &mut findings);
     findings.push(descriptors());
     findings.push(watches());
     findings
@@ -60,10 +61,9 @@ fn folders(places: &Places) -> Finding {
     Finding::new(CHECK, Grade::Ok, found)
 }
 
-fn configuration(context: &Context, places: &Places) -> Finding {
+fn configuration(places: &Places, base: &Base) -> Finding {
     const CHECK: &str = "configuration";
-    let base = daemon_base(places, &context.environment).0;
-    let (servers, errors, warnings) = count_errors(places, &base);
+    let (servers, errors, warnings) = count_errors(places, base);
     let folder = places.paths.config_dir().display();
     if errors > 0 {
         let found = format!("{errors} errors in {folder}");
@@ -203,9 +203,9 @@ fn path_folders(path: &str, findings: &mut Vec<Finding>) {
 }
 
 /// Programs that servers are started with: an error where a server needs one that is not found.
-fn runtimes(context: &Context, places: &Places, path: &str, findings: &mut Vec<Finding>) {
+fn runtimes(places: &Places, base: &Base, path: &str, findings: &mut Vec<Finding>) {
     const CHECK: &str = "programs";
-    let needed = needed_programs(context, places);
+    let needed = needed_programs(places, base);
     let mut found = Vec::new();
     let mut absent = Vec::new();
     for (program, purpose) in RUNTIMES {
@@ -236,11 +236,10 @@ fn runtimes(context: &Context, places: &Places, path: &str, findings: &mut Vec<F
 }
 
 /// The names of programs that enabled servers are started by.
-fn needed_programs(context: &Context, places: &Places) -> BTreeSet<String> {
-    let base = daemon_base(places, &context.environment).0;
+fn needed_programs(places: &Places, base: &Base) -> BTreeSet<String> {
     let loaded = load(LoadRequest {
         config_dir: places.paths.config_dir(),
-        base: &base,
+        base,
         hash_key: None,
         last_daemon_file: None,
     });
@@ -253,12 +252,7 @@ fn needed_programs(context: &Context, places: &Places) -> BTreeSet<String> {
 }
 
 fn is_on_path(program: &str, path: &str) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    let is_program = |file: &Path| {
-        std::fs::metadata(file)
-            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(path).any(|folder| is_program(&folder.join(program)))
+    std::env::split_paths(path).any(|folder| is_executable(&folder.join(program)))
 }
 
 fn descriptors() -> Finding {
