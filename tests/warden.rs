@@ -584,6 +584,48 @@ fn a_panic_of_a_worker_is_one_servers_restart() {
     });
 }
 
+/// Fault 33: a panic in what reads for a server is that server's end, and nobody else's.
+#[test]
+fn a_panic_of_a_reader_is_one_servers_restart() {
+    let home = Home::new();
+    home.fake("other", &[]);
+    home.fake("poisoned", &["--stderr", "fault-panic"]);
+    let daemon = home.start();
+    let status = daemon.wait_for("poisoned", "it is started again", |server| {
+        server["generation"].as_u64() >= Some(2)
+    });
+    assert_eq!(status["exit"]["result"], "internal-error", "{status}");
+    daemon.wait_for_state("other", "running");
+    let mut host = daemon.connect_host("other");
+    host.initialize();
+    assert_eq!(
+        host.call("sum", json!({"a": 1}))["result"]["content"][0]["text"],
+        "1"
+    );
+}
+
+/// Fault 33: what a host says that breaks its reader ends that host's attachment, and no other's.
+#[test]
+fn a_panic_over_a_hosts_bytes_is_that_hosts_end() {
+    let home = Home::new();
+    home.fake("one", &[]);
+    let daemon = home.start();
+    let pid = daemon.server_pid("one");
+    let mut good = daemon.connect_host("one");
+    good.initialize();
+    let mut bad = RawHost::on_socket(&daemon.server_socket("one"));
+    bad.send_bytes(b"fault-panic\n");
+    assert!(bad.wait_end().is_empty());
+    let mut shim = daemon.connect_host("one");
+    shim.send_bytes(b"fault-panic\n");
+    shim.wait_exit();
+    assert_eq!(
+        good.call("sum", json!({"a": 1}))["result"]["content"][0]["text"],
+        "1"
+    );
+    assert_eq!(daemon.server_pid("one"), pid);
+}
+
 /// Fault 33: a panic that is no single server's ends the daemon and all that it has started, with nobody above it
 /// too; `status` says why afterwards, and the next daemon starts as ever.
 #[test]

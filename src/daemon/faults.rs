@@ -13,6 +13,14 @@ pub(super) fn in_registry(server: &str) {
     }
 }
 
+/// Breaks what reads from a host or a child, if that begins with these words.
+pub(super) fn in_reader(bytes: &[u8]) {
+    assert!(
+        !bytes.starts_with(b"fault-panic"),
+        "a fault that was asked for"
+    );
+}
+
 /// Breaks a worker, if a client that calls itself so comes to it.
 pub(super) fn in_worker(client: Option<&str>) {
     assert_ne!(client, Some("fault-panic"), "a fault that was asked for");

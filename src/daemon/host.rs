@@ -32,7 +32,7 @@ use super::reader::Reader;
 use super::registry::{self, Attachment};
 use super::shared::Shared;
 use super::socket::{self, Peer};
-use super::worker::{Arrival, Event};
+use super::worker::{Arrival, Event, caught};
 
 /// Lines that one read of a control connection may hold back before it is served.
 type Reply = Result<serde_json::Value, ControlError>;
@@ -326,7 +326,11 @@ async fn serve_host(
         async move {
             // The worker must know the host before its first line comes.
             if started.await.is_ok() {
-                read_host(input, output, lines, key, worker).await;
+                let inbox = worker.inbox.clone();
+                // One host's bytes that break the reader cost that host its attachment.
+                if caught(read_host(input, output, lines, key, worker)).await.is_err() {
+                    drop(inbox.send(Event::HostGone(key)).await);
+                }
             }
         }
     });

@@ -99,6 +99,12 @@ pub(super) fn contained<W: Future + Send>(work: W) -> impl Future<Output = W::Ou
     })
 }
 
+/// The same for work that does not wait for others.
+pub(super) fn contained_call<T>(work: impl FnOnce() -> T) -> T {
+    let _mark = Mark::set();
+    work()
+}
+
 /// The mark on a thread, taken off whichever way the work ends.
 struct Mark(bool);
 

@@ -192,12 +192,17 @@ impl<S: Source> Reader<S> {
         loop {
             self.source.readable().await?;
             let consumed = self.lines.consumed_bytes();
-            match self.source.try_read(self.lines.spare(), consumed) {
+            let buffer = self.lines.spare();
+            match self.source.try_read(buffer, consumed) {
                 Ok(0) => {
                     self.ended = true;
                     return Ok(());
                 }
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    #[cfg(feature = "test-fakes")]
+                    super::faults::in_reader(buffer);
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Also of a journal that is full: others have to have a turn.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {

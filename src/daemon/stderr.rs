@@ -209,6 +209,8 @@ pub(crate) async fn drain(stderr: pipe::Receiver, mut sink: Sink) {
                 return;
             }
             Ok(count) => {
+                #[cfg(feature = "test-fakes")]
+                super::faults::in_reader(&bytes[..count]);
                 if let Some(voice) = &sink.voice {
                     voice.heard();
                 }

@@ -9,7 +9,7 @@ use crate::config::fingerprint::Fingerprint;
 use crate::protocol::json::unescape;
 use crate::session::{read_memory, render_memory};
 
-use super::{Event, Worker};
+use super::{Event, Worker, part};
 
 /// How long the file is waited for before the worker begins without it.
 const READ_WAIT: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl Worker {
             return;
         };
         let (reading, inbox) = (self.reading(), self.handle.inbox.clone());
-        tokio::spawn(async move {
+        part::spawn(self.handle.inbox.clone(), async move {
             if let Ok(Some(text)) = reading.await {
                 // A worker that has gone needs no memory.
                 drop(inbox.send(Event::Recalled(configuration, text)).await);
@@ -54,7 +54,7 @@ impl Worker {
 
     fn reading(&self) -> tokio::task::JoinHandle<Option<Vec<u8>>> {
         let (catalog, instance) = (self.shared.catalog.clone(), self.instance.clone());
-        tokio::task::spawn_blocking(move || catalog.read(&instance))
+        part::spawn_blocking(move || catalog.read(&instance))
     }
 
     pub(super) fn recall(&mut self, configuration: Fingerprint, text: &[u8]) {
@@ -98,9 +98,9 @@ impl Worker {
         self.saving.is_writing = true;
         let (catalog, instance) = (self.shared.catalog.clone(), self.instance.clone());
         let inbox = self.handle.inbox.clone();
-        tokio::spawn(async move {
+        part::spawn(self.handle.inbox.clone(), async move {
             let server = instance.clone();
-            let writing = tokio::task::spawn_blocking(move || catalog.write(&instance, &text));
+            let writing = part::spawn_blocking(move || catalog.write(&instance, &text));
             if let Ok(Err(error)) = writing.await {
                 tracing::warn!(server = &*server, %error, "what it offers is not remembered");
             }

@@ -8,6 +8,7 @@
 mod attachments;
 mod catalog;
 mod command;
+mod part;
 mod publish;
 mod run;
 mod turn;
@@ -34,6 +35,7 @@ use super::shared::Shared;
 
 pub(crate) use attachments::{Arrival, Ticket};
 pub(crate) use command::{Applied, Command, Setting, Verdict};
+pub(crate) use part::caught;
 pub(crate) use publish::Published;
 pub(crate) use turn::{TurnEvent, Voice};
 
@@ -62,6 +64,8 @@ pub(crate) enum Event {
     Saved,
     /// The turn to start has come.
     TurnCame(TurnId),
+    /// A task of the worker broke, and the worker with it.
+    PartBroke(part::Broken),
 }
 
 /// How the rest of the daemon reaches a worker.
@@ -242,6 +246,7 @@ impl Worker {
             Event::Recalled(configuration, text) => self.recall(configuration, &text),
             Event::Saved => self.saved(),
             Event::TurnCame(id) => self.turn_came(id, now),
+            Event::PartBroke(broken) => broken.resume(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::unix::pipe;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::fingerprint::Fingerprint;
@@ -27,7 +27,7 @@ use super::super::port::{Flushed, Port};
 use super::super::reader::{Lines, Reader};
 use super::super::shared::Shared;
 use super::super::stderr::{self, Tail};
-use super::{Event, Worker};
+use super::{Event, Worker, part};
 
 /// How long pipes are read after everything that could write to them is dead.
 const PIPE_GRACE: Duration = Duration::from_millis(250);
@@ -57,6 +57,8 @@ pub(crate) struct Spawned {
 #[derive(Debug)]
 pub(super) struct Run {
     generation: Generation,
+    /// Of its worker.
+    inbox: mpsc::Sender<Event>,
     /// What it is made from.
     pub(super) configuration: Option<Fingerprint>,
     group: Option<Arc<dyn ProcessGroup>>,
@@ -76,6 +78,15 @@ pub(super) struct Past {
     pub(super) prepared: Option<Prepared>,
     /// The last stderr line of each ended run, newest last, bounded like the runs themselves.
     pub(super) last_lines: Vec<(Generation, Option<String>)>,
+}
+
+impl Run {
+    /// Has `work` done as long as the run is there.
+    fn add_part(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.retain(|task| !task.is_finished());
+        let part = part::spawn(self.inbox.clone(), work);
+        self.tasks.push(part.abort_handle());
+    }
 }
 
 impl Drop for Run {
@@ -107,7 +118,7 @@ impl Worker {
         let (cancel, cancelled) = oneshot::channel::<()>();
         let tags = shared.tags(&self.instance);
         let is_replacement = self.is_replacement;
-        let task = tokio::spawn(async move {
+        let task = part::spawn(self.handle.inbox.clone(), async move {
             let prepare = async {
                 if is_replacement {
                     end_leftovers(&shared, tags).await?;
@@ -129,6 +140,7 @@ impl Worker {
         });
         self.run = Some(Run {
             generation,
+            inbox: self.handle.inbox.clone(),
             configuration: self.configuration(),
             group: None,
             stdin: None,
@@ -213,16 +225,16 @@ impl Worker {
         // Not to be kept by this: its last handle ends what nobody looks after any more.
         let group = Arc::downgrade(&child.group);
         run.group = Some(child.group);
-        run.tasks.push(abortable(async move {
+        run.add_part(async move {
             executed(ChildEvent::Executed(child.executed.await)).await;
-        }));
-        run.tasks.push(abortable(async move {
+        });
+        run.add_part(async move {
             let status = child.exited.await;
             if group.upgrade().is_some_and(|group| group.was_oom_killed()) {
                 exited(ChildEvent::OomKilled).await;
             }
             exited(ChildEvent::Exited(status)).await;
-        }));
+        });
         let broken = match pipes {
             Ok((stdin, stdout, stderr)) => {
                 run.stdin = Some(Port::new(Arc::new(stdin)));
@@ -240,7 +252,8 @@ impl Worker {
                     redactor: prepared.redactor.stream(),
                     voice: self.turn.as_ref().map(super::turn::Turn::voice),
                 };
-                run.stderr = Some(tokio::spawn(stderr::drain(stderr, sink)));
+                let draining = stderr::drain(stderr, sink);
+                run.stderr = Some(part::spawn(self.handle.inbox.clone(), draining));
                 None
             }
             Err(error) => Some(error),
@@ -258,7 +271,7 @@ impl Worker {
         let tell = self.teller(generation);
         let Some(run) = &mut self.run else { return };
         if let Some(stdout) = run.stdout.take() {
-            run.tasks.push(abortable(read_stdout(stdout, tell)));
+            run.add_part(read_stdout(stdout, tell));
         }
         self.tell(supervise::Event::Executed { generation }, now);
         let remembered = self
@@ -376,7 +389,7 @@ impl Worker {
         let (generation, log) = (run.generation, self.log.clone());
         let (instance, inbox) = (self.instance.clone(), self.handle.inbox.clone());
         let shared = self.shared.clone();
-        run.tasks.push(abortable(async move {
+        run.add_part(async move {
             if let Some(errand) = errand {
                 let outcome = errand.run(&*shared.launcher).await;
                 let text = match outcome {
@@ -388,7 +401,7 @@ impl Worker {
             let event = Event::Child(generation, ChildEvent::StopCommandEnded);
             // A worker that has gone waits for nobody.
             drop(inbox.send(event).await);
-        }));
+        });
     }
 
     pub(super) fn signal(&self, signal: StopSignal) {
@@ -405,7 +418,7 @@ impl Worker {
             StopSignal::Term | StopSignal::Kill => send(),
             // Many looks at all of `/proc`, away from this thread; it has only to come before the
             // next look at who is left, not before anything else.
-            StopSignal::Sweep => drop(tokio::task::spawn_blocking(send)),
+            StopSignal::Sweep => drop(part::spawn_blocking(send)),
         }
     }
 
@@ -421,14 +434,13 @@ impl Worker {
         };
         let Some(run) = &mut self.run else { return };
         let (generation, inbox) = (run.generation, self.handle.inbox.clone());
-        run.tasks.retain(|task| !task.is_finished());
-        run.tasks.push(abortable(async move {
-            let looked = tokio::task::spawn_blocking(move || group.members()).await;
+        run.add_part(async move {
+            let looked = part::spawn_blocking(move || group.members()).await;
             let found = looked.unwrap_or_else(|panic| Err(io::Error::other(panic)));
             let event = Event::Child(generation, ChildEvent::Members(found));
             // A worker that has gone waits for nobody.
             drop(inbox.send(event).await);
-        }));
+        });
     }
 
     fn members(&mut self, generation: Generation, found: io::Result<Vec<u32>>, now: Moment) {
@@ -540,10 +552,6 @@ fn called_off() -> SpawnFailure {
 }
 
 type Told = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-fn abortable(work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    tokio::spawn(work).abort_handle()
-}
 
 /// Hands over everything that the child says until its output ends.
 async fn read_stdout(mut stdout: Reader<pipe::Receiver>, tell: impl Fn(ChildEvent) -> Told + Send) {

@@ -19,7 +19,7 @@ use crate::time::Moment;
 use super::super::clock;
 use super::super::launch::launcher_of;
 use super::super::shared::Shared;
-use super::{Event, Worker};
+use super::{Event, Worker, part};
 
 /// A child that prints without a pause is heard of so often.
 const HEARD_EVERY: Duration = Duration::from_secs(1);
@@ -89,11 +89,11 @@ impl Turn {
             next: Mutex::new(Some(Moment::ZERO)),
         }));
         let is_awaited = Arc::new(AtomicBool::new(is_awaited));
-        let asking = tokio::spawn({
+        let asking = part::spawn(inbox.clone(), {
             let (voice, is_awaited) = (voice.clone(), is_awaited.clone());
             async move {
                 // Looks at the folders of PATH, one of which may be on a network.
-                let looking = tokio::task::spawn_blocking(move || launcher_of(&spec, &shared.base));
+                let looking = part::spawn_blocking(move || launcher_of(&spec, &shared.base));
                 let launcher = looking.await.unwrap_or_default();
                 let (came, waited) = oneshot::channel();
                 let starter = Starter {
