@@ -229,7 +229,7 @@ fn a_stop_command_is_run() {
 }
 
 /// C013, C015: a hundred stops and a hundred crashes, of launcher trees too, leave no zombie and no
-/// descriptor, under a soft limit of 256.
+/// descriptor, under a limit of 256.
 #[test]
 fn stops_and_crashes_leak_nothing() {
     let home = Home::new();
@@ -237,7 +237,7 @@ fn stops_and_crashes_leak_nothing() {
     home.fake_with("plain", &[], toml);
     home.fake_mode("tree", &["launcher"], &[], toml);
     let mut command = home.program_command("/bin/sh");
-    command.args(["-c", "ulimit -Sn 256; exec \"$0\" daemon", MCPD]);
+    command.args(["-c", "ulimit -n 256; exec \"$0\" daemon", MCPD]);
     let daemon = TestDaemon::start_with(home, command);
     let mut plain = daemon.socket_host("plain");
     let mut tree = daemon.socket_host("tree");
@@ -263,6 +263,29 @@ fn stops_and_crashes_leak_nothing() {
     wait_until("the descriptors are back to where they were", || {
         (daemon.open_descriptors() <= baseline).then_some(())
     });
+}
+
+/// The soft limit of a login session is raised for the daemon, so that many hosts find room; programs
+/// begin with the one that was.
+#[test]
+fn a_soft_limit_for_descriptors_is_for_the_programs() {
+    let home = Home::new();
+    home.fake("fake", &[]);
+    let mut command = home.program_command("/bin/sh");
+    command.args(["-c", "ulimit -Sn 64; exec \"$0\" daemon", MCPD]);
+    let daemon = TestDaemon::start_with(home, command);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.server_pid("fake")));
+    let limits = limits.expect("it runs");
+    let soft = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .and_then(|rest| rest.split_whitespace().next());
+    assert_eq!(soft, Some("64"), "{limits}");
+    let mut hosts: Vec<_> = (0..30).map(|_| daemon.connect_host("fake")).collect();
+    for host in &mut hosts {
+        host.initialize();
+    }
+    assert!(daemon.open_descriptors() > 64);
 }
 
 /// C017: a server that writes for ever and does not react to anything is killed in time.

@@ -328,7 +328,10 @@ async fn serve_host(
             if started.await.is_ok() {
                 let inbox = worker.inbox.clone();
                 // One host's bytes that break the reader cost that host its attachment.
-                if caught(read_host(input, output, lines, key, worker)).await.is_err() {
+                if caught(read_host(input, output, lines, key, worker))
+                    .await
+                    .is_err()
+                {
                     drop(inbox.send(Event::HostGone(key)).await);
                 }
             }

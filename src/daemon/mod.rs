@@ -45,6 +45,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::stat::{Mode as FileMode, umask};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime;
 use tokio::signal::unix::{self as tokio_signal, SignalKind, signal};
 use tokio::sync::{RwLock, mpsc};
@@ -123,6 +124,19 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::System { action, source }
 }
 
+/// A host that has handed over its descriptors holds three of ours, a server some eight: many would
+/// not fit into the soft limit that a login session has. What is started keeps that one.
+fn raise_file_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        ..limits
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit for open descriptors cannot be raised");
+    }
+}
+
 /// Runs a daemon until it is told to end; `ready` is called once it can be reached.
 ///
 /// # Errors
@@ -143,6 +157,7 @@ pub fn run(options: DaemonOptions, ready: impl FnOnce()) -> Result<(), DaemonErr
     };
     let inherited = umask(FileMode::from_bits_truncate(0o077));
     let spawner = Spawner::start().map_err(system("start the spawner"))?;
+    raise_file_limit();
     last_resort::prepare(options.paths.state_dir(), &spawner);
     let everything = spawner.clone();
     if let Some(warden) = options.warden {

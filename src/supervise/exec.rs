@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Pid, chdir, execve, getpid, getsid, setsid};
@@ -37,6 +37,15 @@ const FAILED: i32 = 127;
 const OOM_SCORE_STEP: i32 = 200;
 const OOM_SCORE_LIMIT: i32 = 1000;
 
+/// Descriptors that a program may have open (`setrlimit(2)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FileLimits {
+    /// For who does not raise it, where a daemon that raised its own must not pass that on:
+    /// programs that use `select(2)` break above 1,024.
+    pub(super) soft: u32,
+    pub(super) hard: u32,
+}
+
 /// A plan as the shim needs it.
 #[derive(Debug, PartialEq, Eq)]
 struct Orders {
@@ -47,8 +56,8 @@ struct Orders {
     umask: u32,
     /// Where to enter the control group; empty for none.
     entrance: PathBuf,
-    /// 0 for no limit.
-    open_files: u32,
+    /// The limits for open descriptors, 0 for the one that is inherited.
+    open_files: FileLimits,
 }
 
 /// Becomes the program of the plan on descriptor 3, or reports why not and exits. `main` calls
@@ -108,12 +117,20 @@ fn enter_group(entrance: &Path) -> Result<(), Errno> {
     entered.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
 }
 
-/// Both limits, or the program could take back what the soft one takes.
-fn limit_files(limit: u32) -> Result<(), Errno> {
-    match limit {
-        0 => Ok(()),
-        limit => setrlimit(Resource::RLIMIT_NOFILE, limit.into(), limit.into()),
+fn limit_files(limits: FileLimits) -> Result<(), Errno> {
+    if limits == FileLimits::default() {
+        return Ok(());
     }
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let or = |wanted: u32, inherited| {
+        if wanted == 0 {
+            inherited
+        } else {
+            wanted.into()
+        }
+    };
+    let (soft, hard) = (or(limits.soft, soft), or(limits.hard, hard));
+    setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard)
 }
 
 /// Best effort: a kernel that refuses leaves the child as it is.
@@ -126,12 +143,17 @@ fn raise_oom_score() {
     }
 }
 
-/// The bytes of `plan`, with the file by which the control group is entered, for descriptor 3: counts and lengths as little endian `u32`, strings as
-/// they are, so that what is not UTF-8 passes.
+/// The bytes of `plan` for descriptor 3, with the file by which the control group is entered and
+/// the soft limit for descriptors where the plan has none: numbers and lengths as little endian
+/// `u32`, strings as they are, so that what is not UTF-8 passes.
 ///
 /// # Errors
 /// Something holds a NUL byte, which no argument, variable or path can (`execve(2)`).
-pub(super) fn encode(plan: &LaunchPlan, entrance: &Path) -> Result<Vec<u8>, SpawnFailure> {
+pub(super) fn encode(
+    plan: &LaunchPlan,
+    entrance: &Path,
+    soft_files: u32,
+) -> Result<Vec<u8>, SpawnFailure> {
     // First, where a look at the environment of a foreign process finds it soonest.
     let tag = (!plan.tag.is_empty()).then(|| OsString::from(format!("{TAG_NAME}={}", plan.tag)));
     let mut env = Vec::from_iter(tag);
@@ -141,7 +163,13 @@ pub(super) fn encode(plan: &LaunchPlan, entrance: &Path) -> Result<Vec<u8>, Spaw
         }
     }
     let mut bytes = plan.umask.to_le_bytes().to_vec();
-    bytes.extend(plan.limits.open_files.unwrap_or(0).to_le_bytes());
+    // Both where it is told, or the program could take back what the soft one takes.
+    let (soft, hard) = match plan.limits.open_files {
+        Some(limit) => (limit, limit),
+        None => (soft_files, 0),
+    };
+    bytes.extend(soft.to_le_bytes());
+    bytes.extend(hard.to_le_bytes());
     put(&mut bytes, "the control group", entrance.as_os_str())?;
     put(&mut bytes, "the working directory", plan.cwd.as_os_str())?;
     put(&mut bytes, "the program's path", plan.program.as_os_str())?;
@@ -177,7 +205,10 @@ fn put_length(bytes: &mut Vec<u8>, what: &str, length: usize) -> Result<(), Spaw
 fn decode(bytes: &[u8]) -> Option<Orders> {
     let mut rest = bytes;
     let umask = take_number(&mut rest)?;
-    let open_files = take_number(&mut rest)?;
+    let open_files = FileLimits {
+        soft: take_number(&mut rest)?,
+        hard: take_number(&mut rest)?,
+    };
     let entrance = take_path(&mut rest)?;
     let cwd = take_path(&mut rest)?;
     let program = CString::new(take_bytes(&mut rest)?).ok()?;
@@ -242,7 +273,7 @@ mod tests {
     }
 
     fn encoded(plan: &LaunchPlan) -> Result<Vec<u8>, SpawnFailure> {
-        encode(plan, Path::new("/g/cgroup.procs"))
+        encode(plan, Path::new("/g/cgroup.procs"), 1024)
     }
 
     fn words() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -259,7 +290,7 @@ mod tests {
             prop_assert_eq!(orders.env[0].as_bytes(), b"MCPD_INSTANCE=u/s/1");
             prop_assert_eq!(orders.env.len(), env.len() + 1);
             prop_assert_eq!(orders.umask, 0o027);
-            prop_assert_eq!(orders.open_files, 99);
+            prop_assert_eq!(orders.open_files, FileLimits { soft: 99, hard: 99 });
             prop_assert_eq!(orders.entrance, Path::new("/g/cgroup.procs"));
         }
 
@@ -276,6 +307,20 @@ mod tests {
         let failure = encoded(&plan(vec![b"a\0b".to_vec()], Vec::new())).unwrap_err();
         assert_eq!(failure.stage, Stage::Configuration);
         assert_eq!(failure.detail, "an argument holds a NUL byte");
+    }
+
+    #[test]
+    fn without_a_limit_only_the_soft_one_is_told() {
+        let mut plan = plan(Vec::new(), Vec::new());
+        plan.limits.open_files = None;
+        let orders = decode(&encoded(&plan).unwrap()).unwrap();
+        assert_eq!(
+            orders.open_files,
+            FileLimits {
+                soft: 1024,
+                hard: 0
+            }
+        );
     }
 
     #[test]

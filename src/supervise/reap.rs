@@ -13,9 +13,7 @@ use std::fs;
 use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, set_child_subreaper, waitid,
-};
+use rustix::process::{Pid, WaitId, WaitIdOptions, set_child_subreaper, waitid};
 
 use super::process_tree::read_all;
 use super::records::Records;
@@ -87,21 +85,6 @@ impl Nursery {
             }
         }
         Ok(adoptees)
-    }
-
-    /// Sends SIGKILL to every adoptee, for the end of the daemon. Under the lock, and each is an
-    /// unreaped child of ours: the number cannot be another's.
-    pub(super) fn kill_adopted(&self) -> io::Result<()> {
-        let leaders = self.lock();
-        for pid in children()? {
-            if !leaders.contains(&pid)
-                && let Some(pid) = to_pid(pid)
-            {
-                // Gone meanwhile, or of another user: the next round tells.
-                kill_process(pid, Signal::KILL).ok();
-            }
-        }
-        Ok(())
     }
 }
 

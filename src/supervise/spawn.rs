@@ -19,7 +19,8 @@ use nix::sys::signal::SigSet;
 use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
+    PidfdFlags, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process, pidfd_open,
+    waitid,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -61,7 +62,8 @@ struct Order {
 }
 
 impl Spawner {
-    /// Starts the thread.
+    /// Starts the thread. What it starts begins with the soft limit for descriptors that this
+    /// process has now.
     ///
     /// # Errors
     /// The thread cannot be made.
@@ -82,6 +84,7 @@ impl Spawner {
             nursery: Arc::clone(&nursery),
             delegated: Arc::clone(&delegated),
             way,
+            soft_files: soft_file_limit(),
         };
         std::thread::Builder::new()
             .name("spawner".to_owned())
@@ -124,15 +127,6 @@ impl Spawner {
     /// `/proc` cannot be read.
     pub fn reap_adopted(&self) -> io::Result<Adoptees> {
         self.nursery.reap_adopted()
-    }
-
-    /// Kills whatever we adopted, whoever it belonged to: for the end of the daemon, after all
-    /// servers are down. [`Self::reap_adopted`] tells whether any is left.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read.
-    pub fn kill_adopted(&self) -> io::Result<()> {
-        self.nursery.kill_adopted()
     }
 
     /// Ends all that descends from this process, whoever it belonged to, and starts nothing
@@ -197,11 +191,19 @@ impl Launcher for Spawner {
 }
 
 /// What the thread owns.
+/// 0 where it is without a limit or not known: then it is inherited.
+fn soft_file_limit() -> u32 {
+    let soft = getrlimit(Resource::Nofile).current.unwrap_or(0);
+    u32::try_from(soft).unwrap_or(0)
+}
+
 #[derive(Debug)]
 struct Maker {
     nursery: Arc<Nursery>,
     delegated: Arc<OnceLock<Delegated>>,
     way: GroupSignal,
+    /// The soft limit for descriptors that programs begin with.
+    soft_files: u32,
 }
 
 /// Both ends of everything between us and one child.
@@ -281,7 +283,7 @@ impl Maker {
 
     /// The shim with its pipes, on its way to become the program.
     fn make_piped(&self, plan: &LaunchPlan, entrance: &Path) -> Result<Made, SpawnFailure> {
-        let bytes = encode(plan, entrance)?;
+        let bytes = encode(plan, entrance, self.soft_files)?;
         let plumbing = lay_plumbing(&bytes).map_err(|error| {
             let detail = format!("cannot make pipes: {error}");
             SpawnFailure::new(Stage::Pipe, error.raw_os_error(), detail)

@@ -566,7 +566,10 @@ fn strangers_that_were_adopted_go_with_the_daemon() {
             }
             assert!(child.group.members().unwrap().is_empty());
             child.group.reap().unwrap();
-            world.spawner.kill_adopted().unwrap();
+            let left = world
+                .spawner
+                .end_everything(crate::supervise::sweep::ROUNDS);
+            assert!(left.unwrap().is_empty());
         },
     );
 }
