@@ -4,6 +4,7 @@
 //! the way from arguments to an exit code. Commands are blocking; only `daemon` runs a runtime.
 
 mod call;
+mod calls;
 mod check;
 mod client;
 mod clock;
@@ -119,6 +120,8 @@ enum Command {
     Hosts(hosts::Arguments),
     /// Show what a server wrote to standard error
     Logs(logs::Arguments),
+    /// Show the last calls of tools
+    Calls(calls::Arguments),
     /// Show figures of all servers as OpenMetrics text
     Metrics(metrics::Arguments),
     /// Look for what keeps servers from working here
@@ -212,6 +215,7 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Import(arguments) => import::cmd_import(&context, arguments),
         Command::Hosts(arguments) => hosts::cmd_hosts(&context, arguments),
         Command::Logs(arguments) => logs::cmd_logs(&context, arguments),
+        Command::Calls(arguments) => calls::cmd_calls(&context, arguments),
         Command::Metrics(arguments) => metrics::cmd_metrics(&context, arguments),
         Command::Doctor(arguments) => doctor::cmd_doctor(&context, arguments),
         Command::Tools(arguments) => tools::cmd_tools(&context, arguments),

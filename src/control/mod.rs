@@ -8,6 +8,7 @@
 //! This room holds data and its spelling. It opens no socket, reads no clock and knows no state
 //! machine: the daemon turns its own states into these types, the command line renders them.
 
+mod calls;
 mod codec;
 mod metrics;
 mod outcome;
@@ -15,6 +16,7 @@ mod record;
 mod request;
 mod status;
 
+pub use calls::{AskCalls, CallOutcome, CallRecord, Calls};
 pub use codec::{
     CONTROL_LINE_LIMIT_BYTES, ControlError, ErrorKind, Greeting, RequestLine, UnreadableReply,
     UnreadableRequest, VersionMismatch, decode_reply, decode_request, encode_reply, encode_request,

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::calls::AskCalls;
 use super::codec::UnreadableRequest;
 
 /// One thing that is asked of the daemon.
@@ -17,6 +18,8 @@ pub enum Request {
     Status(Targets),
     /// The state of all servers as OpenMetrics text. Answered with [`super::Metrics`].
     Metrics,
+    /// The last calls. Answered with [`super::Calls`].
+    Calls(AskCalls),
     /// Want these servers up. Answered with [`super::Outcomes`] when each is up or cannot be.
     Start(Targets),
     /// Want these servers down. Answered with [`super::Outcomes`] when nothing of them is left.
@@ -92,6 +95,7 @@ impl Request {
                 &targets.names
             }
             Self::Stop(stop) | Self::Restart(stop) => &stop.names,
+            Self::Calls(ask) => &ask.names,
             Self::Attach(attach) => std::slice::from_ref(&attach.server),
             Self::Hello | Self::Metrics | Self::Shutdown { .. } | Self::Reload { .. } => &[],
         }
@@ -103,6 +107,7 @@ impl Request {
             Self::Hello => "hello",
             Self::Status(_) => "status",
             Self::Metrics => "metrics",
+            Self::Calls(_) => "calls",
             Self::Start(_) => "start",
             Self::Stop(_) => "stop",
             Self::Restart(_) => "restart",
@@ -121,6 +126,7 @@ impl Request {
                 serde_json::to_value(targets)
             }
             Self::Stop(stop) | Self::Restart(stop) => serde_json::to_value(stop),
+            Self::Calls(ask) => serde_json::to_value(ask),
             Self::Shutdown { now } => serde_json::to_value(ShutdownParams { now: *now }),
             Self::Reload { wait } => serde_json::to_value(ReloadParams { wait: *wait }),
             Self::Attach(attach) => serde_json::to_value(attach),
@@ -134,6 +140,7 @@ impl Request {
             "hello" => Self::Hello,
             "status" => Self::Status(read(params)?),
             "metrics" => Self::Metrics,
+            "calls" => Self::Calls(read(params)?),
             "start" => Self::Start(read(params)?),
             "stop" => Self::Stop(read(params)?),
             "restart" => Self::Restart(read(params)?),

@@ -179,6 +179,12 @@ async fn control_loop(
                 }
                 Err(refusal) => Err(refusal),
             },
+            Ok(Request::Calls(ask)) => tokio::select! {
+                calls = shared.calls.answer(&ask) => {
+                    Ok(serde_json::to_value(calls).unwrap_or_default())
+                }
+                () = shared.registry.closed() => Err(stopping()),
+            },
             Ok(request) => ask(shared, request).await,
         };
         write_reply(stream, &asked.id, &reply, first).await?;
@@ -355,7 +361,9 @@ async fn serve_host(
     let arrival = Arrival {
         key,
         info: HostInfo {
-            client: Some(attach.client).filter(|client| !client.is_empty()),
+            client: Some(attach.client.chars().take(200).collect::<String>())
+                .filter(|client| !client.is_empty())
+                .map(Arc::from),
             pid: peer.pid.map(i32::unsigned_abs),
         },
         output,

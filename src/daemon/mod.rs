@@ -4,6 +4,7 @@
 //! until it ends. Everything happens on one thread but three things: the spawner, the log writer
 //! and looks at `/proc`, none of which may hold up a message.
 
+mod calls;
 mod catalog;
 mod clock;
 mod command_values;
@@ -60,6 +61,7 @@ use crate::supervise::hierarchy::Containment;
 use crate::supervise::records::{Records, Swept, sweep_dead};
 use crate::supervise::spawn::Spawner;
 
+use calls::Calls;
 use catalog::Catalog;
 use command_values::CommandValues;
 use facts::DaemonFacts;
@@ -274,6 +276,7 @@ impl Daemon {
             hash_key,
             eras: Arc::new(eras::Eras::load(paths.eras_file())),
             command_values: CommandValues::default(),
+            calls: Calls::default(),
             catalog,
             pool: Pool::new(limit),
             logs,

@@ -285,10 +285,10 @@ impl Registry {
                 self.farewells.push(answer);
                 self.end(mode(now), "`mcpd shutdown` was run").await;
             }
-            // A connection that attaches never asks here.
-            Request::Attach(_) => drop(answer.send(Err(ControlError::new(
+            // Both are served by the connection itself.
+            Request::Attach(_) | Request::Calls(_) => drop(answer.send(Err(ControlError::new(
                 ErrorKind::Internal,
-                "attach is not served here",
+                "this is not served here",
             )))),
         }
     }

@@ -12,6 +12,7 @@ use crate::session::Pool;
 use crate::supervise::Launcher;
 use crate::supervise::turns::TurnId;
 
+use super::calls::Calls;
 use super::catalog::Catalog;
 use super::command_values::CommandValues;
 use super::eras::Eras;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) command_values: CommandValues,
     /// What servers said of themselves.
     pub(crate) catalog: Catalog,
+    /// The calls that ended last.
+    pub(crate) calls: Calls,
     pub(crate) pool: Pool,
     pub(crate) logs: Logs,
     /// The umask that the daemon was started with, which is what children get.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::calls::CallEnd;
 use super::service::Unavailable;
 use crate::ids::HostKey;
 use crate::protocol::{ChildIdentity, Frame, Lesson};
@@ -41,6 +42,8 @@ pub enum MuxAction {
     Remembered,
     /// The child was asked by the watchdog and has said nothing at all for so long.
     Hung { silence: Duration },
+    /// A call of a host has ended.
+    CallEnded(Box<CallEnd>),
     /// A line for the server's log.
     Log(LogLevel, String),
     /// The pool is full and this host of another instance holds most: pass it to that instance's

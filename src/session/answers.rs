@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::action::{DropReason, MuxAction};
 use super::attach::{Input, Session};
+use super::calls::CallOutcome;
 use super::catalogue::read_page;
 use super::eras::{Ending, Pairing};
 use super::journaled::Ends;
@@ -104,6 +105,7 @@ impl Mux {
             return;
         };
         if request.is_parked() {
+            self.note_call_end(request.clone(), CallOutcome::of(message));
             let ending = Ending::Answered(Box::new(message.clone()));
             return self.keep_ending(key, request, ending);
         }
@@ -122,6 +124,9 @@ impl Mux {
         let id = Some(&asker.id);
         self.deliver(asker.host, asker.batch, id, frame, request.had_progress);
         self.close(&request, fate);
+        if request.is_call {
+            self.note_call_end(request, CallOutcome::of(message));
+        }
     }
 
     /// Ends a request with an error of ours. A request of our own just ends.
@@ -130,6 +135,7 @@ impl Mux {
             return;
         };
         if request.is_parked() {
+            self.note_call_end(request.clone(), CallOutcome::Failed(failure.code));
             return self.keep_ending(key, request, Ending::Failed(failure.clone()));
         }
         self.end_round(key);
@@ -145,6 +151,7 @@ impl Mux {
         if is_initialize && self.session_of(asker.host) == Session::New {
             self.fail_behind_initialize(asker.host, failure);
         }
+        self.note_call_end(request, CallOutcome::Failed(failure.code));
     }
 
     /// What a host sent behind an `initialize` that came to nothing has no session to belong to.
@@ -156,11 +163,13 @@ impl Mux {
 
     /// Ends a request without a word: it was cancelled, or its host is gone.
     pub(super) fn drop_request(&mut self, key: RequestKey) {
-        if let Some(request) = self.hand_over_request(key)
-            && let Some(asker) = request.host()
-        {
+        let Some(request) = self.hand_over_request(key) else {
+            return;
+        };
+        if let Some(asker) = request.host() {
             self.forget_noted(asker.host, &asker.id);
         }
+        self.note_call_end(request, CallOutcome::Cancelled);
     }
 
     /// Takes a request out of the table that something else goes on with under its id.

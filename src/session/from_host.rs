@@ -147,6 +147,7 @@ impl Mux {
                 self.answer_here(incoming.host, incoming.batch, &incoming.id, &result);
             }
             Decision::Refuse(failure) => {
+                self.note_call_refused(&incoming, failure.code);
                 self.refuse(incoming.host, incoming.batch, Some(&incoming.id), &failure);
             }
             Decision::Retry(round) => self.take_retry(incoming, round),
@@ -191,7 +192,7 @@ impl Mux {
         let name = json::find_member(params, "clientInfo")
             .and_then(|info| json::find_member(info.value, "name"))
             .and_then(|name| json::text(name.value))
-            .map(|name| name.chars().take(200).collect());
+            .map(|name| name.chars().take(200).collect::<String>());
         let capabilities = json::find_member(params, "capabilities").map(|entry| entry.value);
         let Some(attachment) = self.hosts.get_mut(&host) else {
             return;
@@ -201,7 +202,7 @@ impl Mux {
         attachment.client_info = Bytes::copy_from_slice(info.unwrap_or_default());
         attachment.capabilities = Bytes::copy_from_slice(capabilities.unwrap_or_default());
         if let Some(name) = name {
-            attachment.info.client = Some(name);
+            attachment.info.client = Some(name.into());
         }
     }
 
@@ -368,7 +369,7 @@ impl Mux {
 }
 
 /// The tool that a request calls: what its answer looks like may depend on it.
-fn tool_of(message: &Message) -> Option<Box<str>> {
+pub(super) fn tool_of(message: &Message) -> Option<Box<str>> {
     let is_call = message.method() == Some("tools/call");
     let name = is_call
         .then(|| message.text(Member::ParamsName))
@@ -377,7 +378,7 @@ fn tool_of(message: &Message) -> Option<Box<str>> {
 }
 
 /// Whether a request counts for `max_calls`: those that do work. Lists and the like pass.
-fn is_call(message: &Message) -> bool {
+pub(super) fn is_call(message: &Message) -> bool {
     matches!(
         message.method(),
         Some("tools/call" | "prompts/get" | "resources/read")

@@ -12,6 +12,7 @@
 //! | `from_host`, `from_child` | what does this line mean? |
 //! | `admission` | is a request answered here, refused, or does it wait? |
 //! | `answers` | how does a request end, and who is told what? |
+//! | `calls` | what is told of a call when it has ended? |
 //! | `upstream` | what is written to the child next? |
 //! | `upkeep` | what does mcpd itself ask of a child, and who is to be cut off or let go? |
 //! | `attach`, `outbox`, `batch` | how far is one host, what waits for it? |
@@ -37,6 +38,7 @@ mod admission;
 mod answers;
 mod attach;
 mod batch;
+mod calls;
 mod catalogue;
 mod eras;
 mod faults;
@@ -66,6 +68,7 @@ mod watchdog;
 mod tests;
 
 pub use action::{ChildGone, CloseReason, DropReason, HostFrame, LogLevel, MuxAction};
+pub use calls::{CallEnd, CallOutcome};
 pub use limits::{ATTACHMENTS, OPEN_PER_CHILD, OPEN_PER_HOST, Pool, UNREAD_PER_HOST_BYTES};
 pub use memory::{Memory, read_memory, render_memory};
 pub use mux::{ANSWERS_AFTER_END, AttachmentsFull, Mux};

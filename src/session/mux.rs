@@ -115,6 +115,8 @@ pub struct Mux {
     pub(super) actions: VecDeque<MuxAction>,
     /// Hosts that are to be cut off as soon as the event at hand has been dealt with.
     pub(super) cut_off: BTreeMap<HostKey, DropReason>,
+    /// The host that is being taken off every table, for what is told of its calls.
+    pub(super) leaving: Option<(HostKey, HostInfo)>,
     /// Hosts that ended their input, or whose last request may just have ended.
     pub(super) ending: Vec<HostKey>,
     /// Whether the shell was told of frames for the child and has not polled them all.
@@ -158,6 +160,7 @@ impl Mux {
             memory: None,
             actions: VecDeque::new(),
             cut_off: BTreeMap::new(),
+            leaving: None,
             ending: Vec::new(),
             child_was_told: false,
             last_batch: 0,
@@ -462,7 +465,7 @@ impl Mux {
         let waiting = waiting.filter(of_this_host).count();
         HostSnapshot {
             key,
-            client: host.info.client.clone(),
+            client: host.info.client.as_deref().map(str::to_owned),
             pid: host.info.pid,
             version: host.revision(),
             open: self.requests.count_of(key) - waiting,

@@ -3,6 +3,7 @@
 //! Decides nothing: these are the keys of a server file that matter here, already valid. The
 //! daemon fills them from the configuration; `session` never reads that room.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::tools::ToolRules;
@@ -65,7 +66,7 @@ impl MuxConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostInfo {
     /// What the peer said of itself in `attach`, before its own `initialize` says more.
-    pub client: Option<String>,
+    pub client: Option<Arc<str>>,
     /// The peer's process, where the socket told it.
     pub pid: Option<u32>,
 }

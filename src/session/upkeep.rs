@@ -525,9 +525,10 @@ impl Mux {
     /// Takes a host off every table; its calls are cancelled upstream. Others keep what they share
     /// with it.
     pub(super) fn forget_host(&mut self, host: HostKey) {
-        if self.hosts.remove(&host).is_none() {
+        let Some(attachment) = self.hosts.remove(&host) else {
             return;
-        }
+        };
+        self.leaving = Some((host, attachment.info));
         self.end_rounds_of(host);
         self.answer_for_departed(host);
         self.drop_requests_of(host, "the host has left");
@@ -539,6 +540,7 @@ impl Mux {
         self.sync_level();
         self.queue.take_notifications(Some(host));
         self.pool.close(host);
+        self.leaving = None;
     }
 
     /// Does what an event has left to be done. Every event ends here.

@@ -428,7 +428,7 @@ impl Worker {
                 self.is_asked = true;
                 self.tell(Event::Demand, now);
             }
-            MuxAction::Remembered => {}
+            MuxAction::Remembered | MuxAction::CallEnded(_) => {}
             MuxAction::Log(_, text) => scene.clock.tell(&self.name, || format!("log: {text}")),
         }
     }

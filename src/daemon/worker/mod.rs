@@ -323,6 +323,7 @@ impl Worker {
             MuxAction::Demand => self.tell(supervise::Event::Demand, now),
             MuxAction::Remembered => self.learned(),
             MuxAction::Idle => self.tell(supervise::Event::Idle, now),
+            MuxAction::CallEnded(end) => self.shared.calls.note(&self.instance, *end),
             MuxAction::Log(_, text) => self.log_mux(&text),
         }
     }

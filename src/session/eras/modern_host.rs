@@ -70,7 +70,8 @@ impl Mux {
             let name = crate::protocol::json::find_member(info, "name")
                 .and_then(|name| crate::protocol::json::text(name.value));
             if let Some(name) = name {
-                attachment.info.client = Some(name.chars().take(200).collect());
+                let name: String = name.chars().take(200).collect();
+                attachment.info.client = Some(name.into());
             }
         }
     }

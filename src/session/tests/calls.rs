@@ -1,7 +1,8 @@
 //! Calls and their answers: ids, bytes, progress, cancellation.
 
 use super::*;
-use crate::session::ToolRules;
+use crate::protocol::ErrorCode;
+use crate::session::{CallOutcome, ToolRules};
 
 #[test]
 fn hosts_with_equal_ids_get_their_own_answers() {
@@ -408,4 +409,56 @@ fn a_thousand_rounds_of_equal_ids_are_never_swapped() {
         bench.expect_host(B, &[&told(for_b)]);
     }
     bench.expect_quiet();
+}
+
+/// Each call is told of once when it ends, with who called what and how it ended.
+#[test]
+fn the_end_of_a_call_is_told() {
+    let mut config = config();
+    config.request_timeout = Some(Duration::from_secs(5));
+    config.tools.deny = vec!["denied".to_owned()];
+    let mut bench = Bench::serving(config, &[A, B]);
+    let named = |id: &str, tool: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}"}}}}"#
+        )
+    };
+    bench.host(A, &named("1", "one"));
+    bench.child(result("5"));
+    bench.host(A, &named("2", "two"));
+    bench.child(r#"{"jsonrpc":"2.0","id":6,"error":{"code":-32602,"message":"no"}}"#);
+    bench.host(A, &named("3", "three"));
+    bench.host(
+        A,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#,
+    );
+    bench.host(A, &named("4", "denied"));
+    bench.host(B, &named("5", "left"));
+    bench.leave(B);
+    bench.host(A, &named("6", "late"));
+    bench.pass(Duration::from_secs(5));
+    bench.host(A, &named("7", "lost"));
+    bench.host(A, r#"{"jsonrpc":"2.0","id":8,"method":"tools/list"}"#);
+    bench.crash();
+    let told = bench.ended.iter().map(|end| {
+        (
+            end.host,
+            end.tool.as_deref().unwrap_or_default(),
+            end.outcome,
+        )
+    });
+    let failed = CallOutcome::Failed;
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            (A, "one", CallOutcome::Done),
+            (A, "two", CallOutcome::Refused(-32602)),
+            (A, "three", CallOutcome::Cancelled),
+            (A, "denied", failed(ErrorCode::NOT_ALLOWED)),
+            (B, "left", CallOutcome::Cancelled),
+            (A, "late", failed(ErrorCode::TIMED_OUT)),
+            (A, "lost", failed(ErrorCode::SERVER_EXITED)),
+        ]
+    );
+    assert_eq!(bench.ended[5].took, Duration::from_secs(5));
 }

@@ -25,7 +25,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    ChildGone, Hold, HoldCause, HostInfo, Mux, MuxAction, MuxConfig, Pool, Service, Unavailable,
+    CallEnd, ChildGone, Hold, HoldCause, HostInfo, Mux, MuxAction, MuxConfig, Pool, Service,
+    Unavailable,
 };
 use crate::ids::{Generation, HostKey};
 use crate::protocol::{EraChoice, Line, LineReader};
@@ -53,6 +54,8 @@ pub(super) struct Bench {
     child: Vec<String>,
     /// Actions that were not looked at yet, those left out that only say that frames wait.
     pub(super) actions: Vec<MuxAction>,
+    /// Calls that have ended.
+    pub(super) ended: Vec<CallEnd>,
     child_reader: LineReader,
 }
 
@@ -88,6 +91,7 @@ impl Bench {
             hosts: BTreeMap::new(),
             child: Vec::new(),
             actions: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -209,6 +213,7 @@ impl Bench {
                         self.child.push(text(&frame.to_vec()));
                     }
                 }
+                MuxAction::CallEnded(end) => self.ended.push(*end),
                 other => self.actions.push(other),
             }
         }
