@@ -216,6 +216,15 @@ impl Client {
         })
     }
 
+    /// Asks for something after whose reply lines follow; those are read by whoever gets the stream.
+    pub(crate) fn follow(mut self, request: &Request) -> Result<(UnixStream, Vec<u8>), CliError> {
+        let _: serde_json::Value = self.ask(request, QUICK)?;
+        self.stream
+            .set_read_timeout(None)
+            .map_err(|error| CliError::internal("cannot use the connection").because(error))?;
+        Ok((self.stream, self.surplus))
+    }
+
     /// The daemon's process; `None` if it cannot be had. Taken while it is connected, so that it
     /// is no other that has got its number since.
     pub(crate) fn process(&self) -> Option<DaemonProcess> {

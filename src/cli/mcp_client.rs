@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -20,6 +19,7 @@ use super::Context;
 use super::client::{Client, McpStream};
 use super::error::{CliError, Kind};
 use super::escape::escape;
+use super::interrupts::interrupts;
 use super::output::complain;
 use super::places::Places;
 use super::start_daemon::{Wish, attach_or_start};
@@ -368,16 +368,6 @@ fn facts(detail: &Value) -> Vec<String> {
         .into_iter()
         .chain(said.map(|line| format!("stderr: {}", escape(&line))))
         .collect()
-}
-
-/// Ctrl-C and SIGTERM as a descriptor, so that they can be waited for together with the server.
-fn interrupts() -> Result<SignalFd, CliError> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    let failed = |error: Errno| CliError::internal("cannot wait for signals").because(error);
-    signals.thread_block().map_err(failed)?;
-    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
 }
 
 #[cfg(test)]

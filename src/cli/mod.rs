@@ -16,6 +16,7 @@ mod escape;
 mod example_server;
 mod hosts;
 mod import;
+mod interrupts;
 mod logs;
 mod mcp_client;
 mod metrics;
@@ -35,6 +36,7 @@ mod status;
 mod stop;
 mod table;
 mod tools;
+mod trace;
 mod whole_file;
 
 use std::ffi::OsString;
@@ -122,6 +124,8 @@ enum Command {
     Logs(logs::Arguments),
     /// Show the last calls of tools
     Calls(calls::Arguments),
+    /// Show the messages between hosts and a server as they pass
+    Trace(trace::Arguments),
     /// Show figures of all servers as OpenMetrics text
     Metrics(metrics::Arguments),
     /// Look for what keeps servers from working here
@@ -216,6 +220,7 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Hosts(arguments) => hosts::cmd_hosts(&context, arguments),
         Command::Logs(arguments) => logs::cmd_logs(&context, arguments),
         Command::Calls(arguments) => calls::cmd_calls(&context, arguments),
+        Command::Trace(arguments) => trace::cmd_trace(&context, arguments),
         Command::Metrics(arguments) => metrics::cmd_metrics(&context, arguments),
         Command::Doctor(arguments) => doctor::cmd_doctor(&context, arguments),
         Command::Tools(arguments) => tools::cmd_tools(&context, arguments),

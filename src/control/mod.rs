@@ -15,6 +15,7 @@ mod outcome;
 mod record;
 mod request;
 mod status;
+mod trace;
 
 pub use calls::{AskCalls, CallOutcome, CallRecord, Calls};
 pub use codec::{
@@ -33,6 +34,7 @@ pub use status::{
     ExitStatus, LastDaemon, LimitsStatus, ProcessStatus, ProtocolStatus, ResourceStatus, RunResult,
     SCHEMA, ServerStatus, State, StatusSnapshot, StopStatus, Substate,
 };
+pub use trace::{AskTrace, TraceLine, TraceMessage};
 
 /// The version of this protocol. It grows when an older peer could misread a newer one; a new
 /// method or member is no such case.

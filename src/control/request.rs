@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::calls::AskCalls;
 use super::codec::UnreadableRequest;
+use super::trace::AskTrace;
 
 /// One thing that is asked of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub enum Request {
     Metrics,
     /// The last calls. Answered with [`super::Calls`].
     Calls(AskCalls),
+    /// Show the messages of a server on this connection from now on. Answered with `{}`, then with
+    /// [`super::TraceLine`]s.
+    Trace(AskTrace),
     /// Want these servers up. Answered with [`super::Outcomes`] when each is up or cannot be.
     Start(Targets),
     /// Want these servers down. Answered with [`super::Outcomes`] when nothing of them is left.
@@ -96,6 +100,7 @@ impl Request {
             }
             Self::Stop(stop) | Self::Restart(stop) => &stop.names,
             Self::Calls(ask) => &ask.names,
+            Self::Trace(ask) => std::slice::from_ref(&ask.server),
             Self::Attach(attach) => std::slice::from_ref(&attach.server),
             Self::Hello | Self::Metrics | Self::Shutdown { .. } | Self::Reload { .. } => &[],
         }
@@ -108,6 +113,7 @@ impl Request {
             Self::Status(_) => "status",
             Self::Metrics => "metrics",
             Self::Calls(_) => "calls",
+            Self::Trace(_) => "trace",
             Self::Start(_) => "start",
             Self::Stop(_) => "stop",
             Self::Restart(_) => "restart",
@@ -127,6 +133,7 @@ impl Request {
             }
             Self::Stop(stop) | Self::Restart(stop) => serde_json::to_value(stop),
             Self::Calls(ask) => serde_json::to_value(ask),
+            Self::Trace(ask) => serde_json::to_value(ask),
             Self::Shutdown { now } => serde_json::to_value(ShutdownParams { now: *now }),
             Self::Reload { wait } => serde_json::to_value(ReloadParams { wait: *wait }),
             Self::Attach(attach) => serde_json::to_value(attach),
@@ -141,6 +148,7 @@ impl Request {
             "status" => Self::Status(read(params)?),
             "metrics" => Self::Metrics,
             "calls" => Self::Calls(read(params)?),
+            "trace" => Self::Trace(read(params)?),
             "start" => Self::Start(read(params)?),
             "stop" => Self::Stop(read(params)?),
             "restart" => Self::Restart(read(params)?),

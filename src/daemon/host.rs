@@ -32,6 +32,7 @@ use super::reader::Reader;
 use super::registry::{self, Attachment};
 use super::shared::Shared;
 use super::socket::{self, Peer};
+use super::viewer;
 use super::worker::{Arrival, Event, caught};
 
 /// Lines that one read of a control connection may hold back before it is served.
@@ -185,6 +186,15 @@ async fn control_loop(
                 }
                 () = shared.registry.closed() => Err(stopping()),
             },
+            Ok(Request::Trace(ask)) => match viewer::find_worker(shared, &ask.server).await {
+                Ok(worker) => {
+                    let reply = Ok(serde_json::json!({}));
+                    write_reply(stream, &asked.id, &reply, first).await?;
+                    drop(serving);
+                    return viewer::show(stream, ask, &worker).await;
+                }
+                Err(refusal) => Err(refusal),
+            },
             Ok(request) => ask(shared, request).await,
         };
         write_reply(stream, &asked.id, &reply, first).await?;
@@ -270,7 +280,7 @@ async fn write_reply(
     write_all(stream, &line).await
 }
 
-async fn write_all(stream: &UnixStream, mut left: &[u8]) -> io::Result<()> {
+pub(super) async fn write_all(stream: &UnixStream, mut left: &[u8]) -> io::Result<()> {
     while !left.is_empty() {
         stream.writable().await?;
         match stream.try_write(left) {
@@ -301,7 +311,7 @@ async fn ask_attach(shared: &Shared, attach: &Attach) -> Result<Attachment, Cont
     answered.await.unwrap_or_else(|_| Err(stopping()))
 }
 
-fn stopping() -> ControlError {
+pub(super) fn stopping() -> ControlError {
     ControlError::new(ErrorKind::Stopping, "the daemon is ending")
 }
 

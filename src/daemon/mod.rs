@@ -32,6 +32,7 @@ mod socket;
 mod state_record;
 mod stderr;
 mod systemd;
+mod viewer;
 pub mod warden;
 mod worker;
 

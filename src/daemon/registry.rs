@@ -64,6 +64,11 @@ pub(crate) enum Event {
         server: String,
         answer: oneshot::Sender<Result<Attachment, ControlError>>,
     },
+    /// Where the server of this name is held.
+    Find {
+        server: String,
+        answer: oneshot::Sender<Result<WorkerHandle, ControlError>>,
+    },
     /// Whether the server whose child this process is may use the control socket.
     MayControl {
         child: u32,
@@ -226,6 +231,11 @@ impl Registry {
                 // A host that left meanwhile returns its ticket by the drop.
                 drop(answer.send(attachment));
             }
+            Event::Find { server, answer } => {
+                self.look_before(std::slice::from_ref(&server)).await;
+                // Whoever asked may have left.
+                drop(answer.send(self.find(&server)));
+            }
             Event::Evict(host) => self.tell_all(|| Command::Evict(host)).await,
             // Whoever asked may have left.
             // Whoever connected may have left.
@@ -285,11 +295,10 @@ impl Registry {
                 self.farewells.push(answer);
                 self.end(mode(now), "`mcpd shutdown` was run").await;
             }
-            // Both are served by the connection itself.
-            Request::Attach(_) | Request::Calls(_) => drop(answer.send(Err(ControlError::new(
-                ErrorKind::Internal,
-                "this is not served here",
-            )))),
+            // These are served by the connection itself.
+            Request::Attach(_) | Request::Calls(_) | Request::Trace(_) => drop(answer.send(Err(
+                ControlError::new(ErrorKind::Internal, "this is not served here"),
+            ))),
         }
     }
 
@@ -353,6 +362,16 @@ impl Registry {
                 server: name,
                 returned: self.tickets.clone(),
             },
+        })
+    }
+
+    /// The worker of a server that is configured.
+    fn find(&self, server: &str) -> Result<WorkerHandle, ControlError> {
+        let slot = self.slots.get(server);
+        let slot = slot.filter(|slot| !slot.setting.is_unknown());
+        slot.map(|slot| slot.worker.clone()).ok_or_else(|| {
+            let message = format!("no server \"{server}\" is configured");
+            ControlError::new(ErrorKind::Unavailable, message)
         })
     }
 

@@ -26,6 +26,7 @@
 //! | `faults` | which request has lost its answer? |
 //! | `eras` | what becomes of a request whose host speaks another era than the child? |
 //! | `watchdog` | does the child still say something? |
+//! | `trace` | what does somebody see who looks at what passes? |
 //! | `limits` | how much may be held? |
 //!
 //! The invariants, each of which the sequence test in `tests` holds against random histories: a
@@ -60,6 +61,7 @@ mod settings;
 mod snapshot;
 mod subscriptions;
 mod tools;
+mod trace;
 mod upkeep;
 mod upstream;
 mod watchdog;
@@ -76,3 +78,4 @@ pub use service::{Hold, HoldCause, Service, Unavailable};
 pub use settings::{Asking, HostInfo, MuxConfig};
 pub use snapshot::{Counters, HostSnapshot, MuxSnapshot, OldestRequest, Turn};
 pub use tools::ToolRules;
+pub use trace::{Asked, Direction, Trace, TraceKind, Tracer};

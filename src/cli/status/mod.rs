@@ -13,7 +13,7 @@ mod tests;
 mod watch;
 
 pub(crate) use self::details::quote;
-pub(crate) use self::format::render_duration;
+pub(crate) use self::format::{render_duration, render_size};
 pub(crate) use self::table::render_line;
 
 use self::details::render_details;

@@ -113,6 +113,9 @@ impl Worker {
                 let Some(frame) = self.mux.poll_host_frame(key) else {
                     break;
                 };
+                if let Some(viewers) = &mut self.viewers {
+                    viewers.host_frame(key, &frame.frame, now);
+                }
                 host.port.put(frame.frame);
             }
             let held = host.port.held_bytes();
@@ -156,6 +159,7 @@ impl Worker {
     }
 
     pub(super) fn let_go(&mut self, key: HostKey) {
+        self.viewer_host_gone(key);
         if let Some(host) = self.hosts.remove(&key) {
             host.end();
         }

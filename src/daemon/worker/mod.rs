@@ -12,6 +12,7 @@ mod part;
 mod publish;
 mod run;
 mod turn;
+mod viewers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub(crate) use command::{Applied, Command, Setting, Verdict};
 pub(crate) use part::caught;
 pub(crate) use publish::Published;
 pub(crate) use turn::{TurnEvent, Voice};
+pub(crate) use viewers::Viewer;
 
 /// Events that may wait for one worker.
 const INBOX: usize = 64;
@@ -62,6 +64,8 @@ pub(crate) enum Event {
     Recalled(Fingerprint, Vec<u8>),
     /// A write to the catalogue has ended.
     Saved,
+    /// Somebody looks at what passes.
+    Watched(Box<Viewer>),
     /// The turn to start has come.
     TurnCame(TurnId),
     /// A task of the worker broke, and the worker with it.
@@ -92,6 +96,8 @@ pub(crate) struct Worker {
     proven: Option<Fingerprint>,
     saving: catalog::Saving,
     hosts: HashMap<HostKey, attachments::Host>,
+    /// Those who look at what passes; mostly nobody.
+    viewers: Option<Box<viewers::Viewers>>,
     /// What the last run was, for `status` when none is alive.
     past: run::Past,
     inbox: mpsc::Receiver<Event>,
@@ -134,6 +140,7 @@ impl Worker {
             proven: None,
             saving: catalog::Saving::default(),
             hosts: HashMap::new(),
+            viewers: None,
             past: run::Past::default(),
             inbox,
             handle: handle.clone(),
@@ -187,6 +194,7 @@ impl Worker {
         }
         loop {
             self.settle();
+            self.show_traces();
             self.publish();
             if self.is_finished() {
                 break;
@@ -236,6 +244,9 @@ impl Worker {
             Event::HostLines(host, lines) => {
                 self.last_activity = Some(now);
                 lines.each(|line, until| {
+                    if let Some(viewers) = &mut self.viewers {
+                        viewers.host_line(host, &line, now);
+                    }
                     self.mux.handle_journaled_line(host, line, until, now);
                 });
             }
@@ -245,6 +256,7 @@ impl Worker {
             Event::Child(generation, event) => self.handle_child(generation, event, now),
             Event::Recalled(configuration, text) => self.recall(configuration, &text),
             Event::Saved => self.saved(),
+            Event::Watched(viewer) => self.add_viewer(*viewer),
             Event::TurnCame(id) => self.turn_came(id, now),
             Event::PartBroke(broken) => broken.resume(),
         }

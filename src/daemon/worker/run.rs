@@ -181,7 +181,12 @@ impl Worker {
                 if let Some(turn) = &self.turn {
                     turn.voice().heard();
                 }
-                lines.each(|line, _| self.mux.handle_child_line(generation, line, now));
+                lines.each(|line, _| {
+                    if let Some(viewers) = &mut self.viewers {
+                        viewers.child_line(&line, &self.mux, now);
+                    }
+                    self.mux.handle_child_line(generation, line, now);
+                });
             }
             ChildEvent::StdoutEnded => {
                 self.tell(supervise::Event::StdoutClosed { generation }, now);
@@ -299,6 +304,9 @@ impl Worker {
                 let Some(frame) = self.mux.poll_child_frame(now) else {
                     return;
                 };
+                if let Some(viewers) = &mut self.viewers {
+                    viewers.child_frame(&frame, &self.mux, now);
+                }
                 port.put(frame);
             }
             match port.flush() {
@@ -498,6 +506,7 @@ impl Worker {
         self.mark_changed();
         let text = format!("{} -> {} ({})", from.as_str(), to.as_str(), cause.as_str());
         self.log.event(&self.instance, &text);
+        self.show_state(&text);
         tracing::info!(
             server = &*self.instance,
             from = from.as_str(),
