@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::BytesMut;
 use nix::libc;
 use rustix::fs::SealFlags;
 use tokio::io::Interest;
@@ -29,6 +30,15 @@ const PAGE_BYTES: usize = 64 << 10;
 pub(crate) fn watched(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the `AsyncFd` owns the descriptor, so it is open and the same as long as it lives.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, interest) }?)
+}
+
+/// Reads from `fd` to the room behind what `buffer` holds.
+pub(crate) fn read_spare(fd: &OwnedFd, buffer: &mut BytesMut) -> io::Result<usize> {
+    let (read, _) = rustix::io::read(fd, buffer.spare_capacity_mut())?;
+    let count = read.len();
+    // SAFETY: so many bytes of the spare capacity were just written.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(count)
 }
 
 /// A memfd of another process, mapped so that both see the same bytes.

@@ -33,7 +33,7 @@ use super::registry::{self, Attachment};
 use super::shared::Shared;
 use super::socket::{self, Peer};
 use super::viewer;
-use super::worker::{Arrival, Event, caught};
+use super::worker::{Arrival, Event, caught, hand_over};
 
 /// Lines that one read of a control connection may hold back before it is served.
 type Reply = Result<serde_json::Value, ControlError>;
@@ -418,12 +418,8 @@ async fn read_host(
     let last = loop {
         match reader.next().await {
             Ok(Some(lines)) => {
-                if worker
-                    .inbox
-                    .send(Event::HostLines(key, Box::new(lines)))
-                    .await
-                    .is_err()
-                {
+                let said = Event::HostLines(key, lines);
+                if hand_over(&worker.inbox, said).await.is_err() {
                     return;
                 }
             }

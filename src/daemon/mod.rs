@@ -6,6 +6,7 @@
 
 mod calls;
 mod catalog;
+mod child_output;
 mod clock;
 mod command_values;
 mod containment;

@@ -1,8 +1,10 @@
 //! The writing end towards one host or one child.
 //!
-//! Holds at most one frame that is partly written; everything behind it stays in the core that
-//! owns the queue and is pulled when the descriptor takes more. Never decides what is written.
+//! Holds the few frames that one write hands to the kernel; everything behind them stays in the core
+//! that owns the queue and is pulled when the descriptor has taken them. Never decides what is
+//! written, nor what may share a write.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use tokio::task::AbortHandle;
 use crate::protocol::Frame;
 
 /// Segments that one write hands to the kernel.
-const SLICES: usize = 8;
+const SLICES: usize = 64;
 
 /// Something that takes bytes without blocking and can say when it takes more.
 pub(crate) trait Sink: Send + Sync + 'static {
@@ -32,7 +34,7 @@ impl Sink for pipe::Sender {
 /// What one attempt to write came to.
 #[derive(Debug)]
 pub(crate) enum Flushed {
-    /// All of the frame is written.
+    /// All that was put in is written.
     Whole,
     /// The descriptor takes no more now.
     Full,
@@ -40,11 +42,13 @@ pub(crate) enum Flushed {
     Broken(io::Error),
 }
 
-/// A sink and the frame that is being written to it.
+/// A sink and the frames that are being written to it.
 #[derive(Debug)]
 pub(crate) struct Port<S> {
     sink: Arc<S>,
-    current: Option<Frame>,
+    /// None is empty.
+    frames: VecDeque<Frame>,
+    held_bytes: usize,
     /// Waits until the sink takes more. It holds the sink too, so it must end with the port: a peer
     /// that never reads would never see the descriptor closed.
     waiter: Option<AbortHandle>,
@@ -62,49 +66,60 @@ impl<S: Sink> Port<S> {
     pub(crate) fn new(sink: Arc<S>) -> Self {
         Self {
             sink,
-            current: None,
+            frames: VecDeque::new(),
+            held_bytes: 0,
             waiter: None,
         }
     }
 
-    /// Whether the next frame may be handed over.
+    /// Whether all is written that was put in.
     pub(crate) fn is_free(&self) -> bool {
-        self.current.is_none()
+        self.frames.is_empty()
     }
 
-    /// Bytes of the current frame that are not written.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.current.as_ref().map_or(0, Frame::len)
+    /// Bytes that were put in and are not written.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
+    /// Has `frame` leave with those that wait already.
     pub(crate) fn put(&mut self, frame: Frame) {
-        debug_assert!(self.current.is_none(), "one frame at a time");
-        self.current = Some(frame);
+        if !frame.is_empty() {
+            self.held_bytes += frame.len();
+            self.frames.push_back(frame);
+        }
     }
 
-    /// Writes as much of the current frame as fits.
+    /// Writes as much as fits, all in one write as far as it has so many segments.
     pub(crate) fn flush(&mut self) -> Flushed {
-        while let Some(frame) = &mut self.current {
-            let empty = IoSlice::new(&[]);
-            let mut slices = [empty; SLICES];
+        while !self.frames.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let segments = self.frames.iter().flat_map(Frame::segments);
             let mut count = 0;
-            for (slice, segment) in slices.iter_mut().zip(frame.segments()) {
+            for (slice, segment) in slices.iter_mut().zip(segments) {
                 *slice = IoSlice::new(segment);
                 count += 1;
             }
             match self.sink.try_write(&slices[..count]) {
-                Ok(written) => {
-                    frame.advance(written);
-                    if frame.is_empty() {
-                        self.current = None;
-                    }
-                }
+                Ok(written) => self.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Flushed::Full,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Flushed::Broken(error),
             }
         }
         Flushed::Whole
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        self.held_bytes -= written.min(self.held_bytes);
+        while let Some(frame) = self.frames.front_mut() {
+            if written < frame.len() {
+                frame.advance(written);
+                return;
+            }
+            written -= frame.len();
+            self.frames.pop_front();
+        }
     }
 
     /// Calls `tell` once the sink takes more; asks only once until [`Port::woken`].

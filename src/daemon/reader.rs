@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
-use smallvec::SmallVec;
-use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ids::HostKey;
@@ -28,7 +26,7 @@ const COUNTED_BYTES: usize = 64 << 10;
 /// Lines that were read together, and the room they take until the worker is done with them.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    lines: SmallVec<[(Line, u64); 4]>,
+    lines: Vec<(Line, u64)>,
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -47,15 +45,6 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Reads what there is. All before `consumed` in the stream has been taken as whole lines.
     fn try_read(&self, buffer: &mut BytesMut, consumed: u64) -> io::Result<usize>;
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
-}
-
-impl Source for pipe::Receiver {
-    fn try_read(&self, buffer: &mut BytesMut, _consumed: u64) -> io::Result<usize> {
-        self.try_read_buf(buffer)
-    }
-    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
-        Self::readable(self)
-    }
 }
 
 /// Reads lines from `source`.
@@ -136,7 +125,7 @@ impl<S: Source> Reader<S> {
     /// What the descriptor said; lines before it have been handed out.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Lines>> {
         loop {
-            let mut lines = SmallVec::new();
+            let mut lines = Vec::new();
             let mut size = 0;
             while let Some(line) = self.poll_line() {
                 size += line_size(&line);
@@ -173,16 +162,14 @@ impl<S: Source> Reader<S> {
     }
 
     /// Waits for room for lines that are `size` bytes; one larger than the budget takes all of it.
-    async fn admit(&self, lines: SmallVec<[(Line, u64); 4]>, size: usize) -> Lines {
+    async fn admit(&self, lines: Vec<(Line, u64)>, size: usize) -> Lines {
         let size = u32::try_from(size.min(TRANSIT_LIMIT_BYTES)).unwrap_or(u32::MAX);
-        // The budget is never closed; without a permit the lines would only be unaccounted.
-        let room = self
-            .transit
-            .room
-            .clone()
-            .acquire_many_owned(size)
-            .await
-            .ok();
+        let room = &self.transit.room;
+        let room = match room.clone().try_acquire_many_owned(size) {
+            Ok(permit) => Some(permit),
+            // The budget is never closed; without a permit the lines would only be unaccounted.
+            Err(_) => room.clone().acquire_many_owned(size).await.ok(),
+        };
         Lines { lines, _room: room }
     }
 

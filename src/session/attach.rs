@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::action::HostFrame;
 use super::batch::BatchAnswer;
 use super::journaled::{Ends, Journal};
 use super::outbox::Outbox;
@@ -75,6 +76,14 @@ impl Attachment {
             .and_then(|journal| journal.take(id))
             .into_iter()
             .collect()
+    }
+
+    /// Has what was polled for it leave, journal first.
+    pub(super) fn hand_out(&mut self, (polled, ends): (HostFrame, Ends)) -> HostFrame {
+        if let Some(journal) = &mut self.journal {
+            journal.begin_frame(polled.frame.len(), ends);
+        }
+        polled
     }
 
     /// The version that the host was told.

@@ -10,15 +10,13 @@ use smallvec::SmallVec;
 use super::attach::Session;
 use super::catalogue::ListKind;
 use super::levels::Level;
+use super::limits::WHOLE_WRITE_BYTES;
 use super::mux::Mux;
 use super::subscriptions::{Holder, Uri};
 use crate::ids::HostKey;
 use crate::journal::{Change, Ended, Image, Slot, Writer};
 use crate::protocol::{Line, LineReader, Message, RequestId, Version, json};
 use crate::time::Moment;
-
-/// What a pipe takes as a whole or not at all (PIPE_BUF of Linux, pipe(7)); a stream socket does too.
-const WHOLE_WRITE_BYTES: usize = 4096;
 
 /// The requests that one frame answers.
 pub(super) type Ends = SmallVec<[Slot; 2]>;
@@ -30,7 +28,7 @@ pub(super) struct Journal {
     /// Where in the host's stream the line at hand ends.
     until: u64,
     open: Vec<(RequestId, Slot)>,
-    /// What the frame answers that is being written.
+    /// What the frames answer that are being written.
     writing: Ends,
 }
 
@@ -57,19 +55,19 @@ impl Journal {
         }
     }
 
-    /// A frame is about to be written.
+    /// A frame is about to be written, with others only as long as all of them are small.
     pub(super) fn begin_frame(&mut self, len: usize, ends: Ends) {
         for slot in &ends {
             self.writer.begin_answer(*slot);
         }
-        self.writing = ends;
+        self.writing.extend(ends);
         if len > WHOLE_WRITE_BYTES {
             self.writer.set_half(true);
         }
     }
 
-    /// All of it is written.
-    pub(super) fn end_frame(&mut self) {
+    /// All that was begun is written.
+    pub(super) fn end_frames(&mut self) {
         self.writer.set_half(false);
         for slot in self.writing.drain(..) {
             self.writer.close(slot);

@@ -17,6 +17,9 @@ pub const OPEN_PER_CHILD: usize = 10_000;
 pub const ATTACHMENTS: usize = 4_096;
 /// Bytes that may wait for a host to read them, if they are more than one message.
 pub const UNREAD_PER_HOST_BYTES: u64 = 64 * 1024 * 1024;
+/// What a pipe takes as a whole or not at all (`PIPE_BUF` of Linux, pipe(7)); a stream socket does
+/// too.
+pub(super) const WHOLE_WRITE_BYTES: usize = 4096;
 /// Bytes of requests that may wait for a child, if they are more than one message.
 pub(super) const QUEUE_BYTES: u64 = 64 * 1024 * 1024;
 /// Notifications of hosts that may wait for a child.

@@ -377,11 +377,15 @@ impl Mux {
     /// The next frame for a host.
     pub fn poll_host_frame(&mut self, host: HostKey) -> Option<HostFrame> {
         let attachment = self.hosts.get_mut(&host)?;
-        let (frame, ends) = attachment.outbox.poll()?;
-        if let Some(journal) = &mut attachment.journal {
-            journal.begin_frame(frame.frame.len(), ends);
-        }
-        Some(frame)
+        let polled = attachment.outbox.poll()?;
+        Some(attachment.hand_out(polled))
+    }
+
+    /// The next frame for a host, if it may share a write with those that were polled before.
+    pub fn poll_host_frame_beside(&mut self, host: HostKey) -> Option<HostFrame> {
+        let attachment = self.hosts.get_mut(&host)?;
+        let polled = attachment.outbox.poll_beside()?;
+        Some(attachment.hand_out(polled))
     }
 
     /// So many bytes of polled frames were written to a host: they are not held any more.
@@ -392,7 +396,7 @@ impl Mux {
             if let Some(journal) = &mut attachment.journal
                 && attachment.outbox.is_written()
             {
-                journal.end_frame();
+                journal.end_frames();
             }
         }
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::action::HostFrame;
 use super::journaled::Ends;
-use super::limits::UNREAD_PER_HOST_BYTES;
+use super::limits::{UNREAD_PER_HOST_BYTES, WHOLE_WRITE_BYTES};
 use crate::protocol::Frame;
 
 /// The frames for one host.
@@ -34,6 +34,15 @@ impl Outbox {
         self.waiting_bytes -= bytes;
         self.handed_out_bytes += bytes;
         Some(next)
+    }
+
+    /// Hands out the next frame if it may leave in one write with those that were handed out and are
+    /// not written: together they are written as a whole or not at all.
+    pub(super) fn poll_beside(&mut self) -> Option<(HostFrame, Ends)> {
+        let (next, _) = self.frames.front()?;
+        let bytes = self.handed_out_bytes + next.frame.len() as u64;
+        let is_small = bytes <= WHOLE_WRITE_BYTES as u64;
+        (is_small && !next.own_write).then(|| self.poll())?
     }
 
     /// Whether all that was handed out is written.
@@ -86,6 +95,30 @@ mod tests {
     fn several_may_wait_up_to_the_limit() {
         check(&[32 * MIB, 32 * MIB], 0, false);
         check(&[32 * MIB, 32 * MIB, 1], 1, true);
+    }
+
+    #[test]
+    fn small_frames_leave_together_but_for_those_that_must_not() {
+        let mut outbox = Outbox::default();
+        for (size, own_write) in [
+            (1000, false),
+            (3000, false),
+            (97, false),
+            (9, true),
+            (9, false),
+        ] {
+            outbox.push(Frame::line(vec![b'x'; size - 1]), own_write, Ends::new());
+        }
+        let mut writes = Vec::new();
+        while let Some((first, _)) = outbox.poll() {
+            let mut write = vec![first.frame.len()];
+            while let Some((next, _)) = outbox.poll_beside() {
+                write.push(next.frame.len());
+            }
+            outbox.note_written(u64::MAX);
+            writes.push(write);
+        }
+        assert_eq!(writes, [vec![1000, 3000], vec![97], vec![9, 9]]);
     }
 
     #[test]

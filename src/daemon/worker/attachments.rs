@@ -109,14 +109,17 @@ impl Worker {
         };
         loop {
             if host.port.is_free() {
-                // Each frame is a write of its own, which is what `own_write` asks for.
-                let Some(frame) = self.mux.poll_host_frame(key) else {
+                let Some(first) = self.mux.poll_host_frame(key) else {
                     break;
                 };
-                if let Some(viewers) = &mut self.viewers {
-                    viewers.host_frame(key, &frame.frame, now);
+                let mut polled = Some(first);
+                while let Some(next) = polled {
+                    if let Some(viewers) = &mut self.viewers {
+                        viewers.host_frame(key, &next.frame, now);
+                    }
+                    host.port.put(next.frame);
+                    polled = self.mux.poll_host_frame_beside(key);
                 }
-                host.port.put(frame.frame);
             }
             let held = host.port.held_bytes();
             let flushed = host.port.flush();

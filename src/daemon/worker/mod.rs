@@ -53,7 +53,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) enum Event {
     Command(Command),
     Arrived(Box<Arrival>),
-    HostLines(HostKey, Box<Lines>),
+    HostLines(HostKey, Lines),
     /// The host's input has ended; answers that are due still go out.
     HostEnded(HostKey),
     /// Neither direction is open any more.
@@ -70,6 +70,22 @@ pub(crate) enum Event {
     TurnCame(TurnId),
     /// A task of the worker broke, and the worker with it.
     PartBroke(part::Broken),
+}
+
+/// Hands an event of the message path to a worker. Nearly always there is room, and then nothing has
+/// to be set up to wait for it.
+///
+/// # Errors
+/// The worker has gone.
+pub(crate) async fn hand_over(
+    inbox: &mpsc::Sender<Event>,
+    event: Event,
+) -> Result<(), mpsc::error::SendError<Event>> {
+    match inbox.try_send(event) {
+        Ok(()) => Ok(()),
+        Err(mpsc::error::TrySendError::Full(event)) => inbox.send(event).await,
+        Err(mpsc::error::TrySendError::Closed(event)) => Err(mpsc::error::SendError(event)),
+    }
 }
 
 /// How the rest of the daemon reaches a worker.

@@ -22,13 +22,17 @@ use crate::supervise::{self, Cause, Child, ExitStatus, SpawnFailure, Stage, Stop
 use crate::time::Moment;
 
 use super::super::chain;
+use super::super::child_output::ChildOutput;
 use super::super::launch::{self, Prepared};
 use super::super::port::{Flushed, Port};
 use super::super::reader::{Lines, Reader};
 use super::super::shared::Shared;
 use super::super::stderr::{self, Tail};
-use super::{Event, Worker, part};
+use super::{Event, Worker, hand_over, part};
 
+/// Requests that are ready leave in one write up to so many bytes; what waits longer than a write
+/// takes can still be taken back.
+const TOGETHER_BYTES: usize = 4 << 10;
 /// How long pipes are read after everything that could write to them is dead.
 const PIPE_GRACE: Duration = Duration::from_millis(250);
 
@@ -37,7 +41,7 @@ const PIPE_GRACE: Duration = Duration::from_millis(250);
 pub(crate) enum ChildEvent {
     Spawned(Result<Box<Spawned>, SpawnFailure>),
     Executed(Result<(), SpawnFailure>),
-    Lines(Box<Lines>),
+    Lines(Lines),
     StdoutEnded,
     StdinWritable,
     OomKilled,
@@ -63,7 +67,7 @@ pub(super) struct Run {
     pub(super) configuration: Option<Fingerprint>,
     group: Option<Arc<dyn ProcessGroup>>,
     stdin: Option<Port<pipe::Sender>>,
-    stdout: Option<Reader<pipe::Receiver>>,
+    stdout: Option<Reader<ChildOutput>>,
     tasks: Vec<AbortHandle>,
     stderr: Option<JoinHandle<()>>,
     /// Calls off what leads up to the process.
@@ -222,7 +226,7 @@ impl Worker {
         let pipes = pipe::Sender::from_owned_fd(child.stdin).and_then(|stdin| {
             Ok((
                 stdin,
-                pipe::Receiver::from_owned_fd(child.stdout)?,
+                ChildOutput::new(child.stdout)?,
                 pipe::Receiver::from_owned_fd(child.stderr)?,
             ))
         });
@@ -273,10 +277,10 @@ impl Worker {
 
     /// The program runs: from here on it is spoken to and listened to.
     fn executed(&mut self, generation: Generation, now: Moment) {
-        let tell = self.teller(generation);
+        let inbox = self.handle.inbox.clone();
         let Some(run) = &mut self.run else { return };
         if let Some(stdout) = run.stdout.take() {
-            run.add_part(read_stdout(stdout, tell));
+            run.add_part(read_stdout(stdout, generation, inbox));
         }
         self.tell(supervise::Event::Executed { generation }, now);
         let remembered = self
@@ -301,13 +305,17 @@ impl Worker {
         let Some(port) = &mut run.stdin else { return };
         loop {
             if port.is_free() {
-                let Some(frame) = self.mux.poll_child_frame(now) else {
-                    return;
-                };
-                if let Some(viewers) = &mut self.viewers {
-                    viewers.child_frame(&frame, &self.mux, now);
+                while port.held_bytes() < TOGETHER_BYTES
+                    && let Some(frame) = self.mux.poll_child_frame(now)
+                {
+                    if let Some(viewers) = &mut self.viewers {
+                        viewers.child_frame(&frame, &self.mux, now);
+                    }
+                    port.put(frame);
                 }
-                port.put(frame);
+                if port.is_free() {
+                    return;
+                }
             }
             match port.flush() {
                 Flushed::Whole => {}
@@ -563,10 +571,16 @@ fn called_off() -> SpawnFailure {
 type Told = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Hands over everything that the child says until its output ends.
-async fn read_stdout(mut stdout: Reader<pipe::Receiver>, tell: impl Fn(ChildEvent) -> Told + Send) {
+async fn read_stdout(
+    mut stdout: Reader<ChildOutput>,
+    generation: Generation,
+    inbox: mpsc::Sender<Event>,
+) {
+    let said = |event| Event::Child(generation, event);
     // A pipe that fails to be read has no more to say.
     while let Ok(Some(lines)) = stdout.next().await {
-        tell(ChildEvent::Lines(Box::new(lines))).await;
+        // A worker that has gone waits for nobody.
+        drop(hand_over(&inbox, said(ChildEvent::Lines(lines))).await);
     }
-    tell(ChildEvent::StdoutEnded).await;
+    drop(inbox.send(said(ChildEvent::StdoutEnded)).await);
 }
