@@ -281,10 +281,10 @@ fn a_view_ends_with_ctrl_c_and_with_its_reader() {
     let mut piped = daemon.program_command("sh");
     piped.args([
         "-c",
-        "\"$MCPD\" trace alpha | head -n 1; echo \"left ${PIPESTATUS:-}\"",
+        "{ \"$MCPD\" trace alpha; echo \"left $?\" >&2; } | head -n 1",
     ]);
     piped.env("MCPD", crate::common::MCPD);
     // Nothing more passes, so only the reader's end can end it.
     let outcome = daemon.run(&mut piped).expect_code(0);
-    assert!(outcome.stdout.contains("left"), "{}", outcome.stdout);
+    assert_eq!(outcome.stderr, "left 0\n");
 }

@@ -6,6 +6,7 @@
 
 mod common;
 
+mod calling;
 mod chasing;
 mod commands;
 mod config_errors;

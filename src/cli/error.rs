@@ -8,6 +8,7 @@
 //! | 3 | something failed |
 //! | 4 | no daemon |
 //! | 78 | configuration |
+//! | 130 | ended by Ctrl-C |
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -55,6 +56,8 @@ pub(crate) enum Kind {
     Call,
     /// The system refused something, or this program is wrong.
     Internal,
+    /// The user has ended it.
+    Interrupted,
     /// Whoever read our output has left. Silent, and no failure.
     BrokenPipe,
 }
@@ -69,6 +72,7 @@ impl Kind {
             Self::Server | Self::Internal => 3,
             Self::Unreachable => 4,
             Self::Config => 78,
+            Self::Interrupted => 130,
         }
     }
 }
@@ -238,6 +242,7 @@ mod tests {
             (Kind::Server, 3),
             (Kind::Internal, 3),
             (Kind::Config, 78),
+            (Kind::Interrupted, 130),
         ] {
             assert_eq!(kind.code(), code);
         }

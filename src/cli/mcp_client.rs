@@ -1,7 +1,8 @@
 //! An ordinary MCP host of the legacy era, as small as a command needs it.
 //!
-//! One request at a time over an attachment. Answers `ping`, refuses what else a server asks, and
-//! cancels the open request when the user interrupts. Decides nothing about tools.
+//! One request at a time over an attachment. Answers `ping`, hands what else a server asks to an
+//! [`Attendant`] if there is one, and cancels the open request when the user interrupts. Decides
+//! nothing about tools.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -16,7 +17,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Context;
+use super::attendant::{Answer, Attendant};
 use super::client::{Client, McpStream};
+use super::clock::Deadline;
 use super::error::{CliError, Kind};
 use super::escape::escape;
 use super::interrupts::interrupts;
@@ -33,8 +36,14 @@ const LINE_LIMIT_BYTES: usize = 1 << 30;
 /// Pages of a listing that are fetched before it is taken for endless.
 const PAGE_LIMIT: usize = 200;
 
+/// The token for the progress of a call, of which there is one at a time.
+pub(crate) const PROGRESS_TOKEN: &str = "call";
+
 /// How long nothing is said about a wait.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the daemon has to take the word that a call is cancelled.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +62,8 @@ pub(crate) struct McpClient {
     buffer: Vec<u8>,
     asked: u64,
     interrupts: SignalFd,
+    /// Who answers for the user.
+    attendant: Option<Box<dyn Attendant>>,
     /// Where to ask what a long wait is for; nowhere once that has been told.
     observed: Option<Places>,
 }
@@ -68,6 +79,13 @@ pub(crate) struct Tool {
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) input_schema: Value,
+    #[serde(default)]
+    pub(crate) output_schema: Value,
+    #[serde(default)]
+    pub(crate) annotations: Value,
+    /// All of it, as the server spelled it.
+    #[serde(skip)]
+    pub(crate) whole: Value,
 }
 
 /// What a message may hold that matters here.
@@ -77,6 +95,8 @@ struct Incoming<'a> {
     id: Option<Value>,
     #[serde(default)]
     method: Option<String>,
+    #[serde(default)]
+    params: Option<Value>,
     #[serde(default, borrow)]
     result: Option<&'a RawValue>,
     #[serde(default)]
@@ -95,7 +115,12 @@ struct IncomingError {
 
 impl McpClient {
     /// Attaches to `server`, starting a daemon if none runs, and opens a session.
-    pub(crate) fn open(context: &Context, by: &str, server: &str) -> Result<Self, CliError> {
+    pub(crate) fn open(
+        context: &Context,
+        by: &str,
+        server: &str,
+        attendant: Option<Box<dyn Attendant>>,
+    ) -> Result<Self, CliError> {
         let directory = std::env::current_dir().ok();
         let attach = Attach {
             server: server.to_owned(),
@@ -110,22 +135,32 @@ impl McpClient {
         Self::start(
             server,
             stream,
+            attendant,
             Some(places).filter(|_| !context.output.quiet),
         )
     }
 
-    fn start(server: &str, stream: McpStream, observed: Option<Places>) -> Result<Self, CliError> {
+    fn start(
+        server: &str,
+        stream: McpStream,
+        attendant: Option<Box<dyn Attendant>>,
+        observed: Option<Places>,
+    ) -> Result<Self, CliError> {
+        let capabilities = attendant
+            .as_ref()
+            .map_or_else(|| json!({}), |attendant| attendant.capabilities());
         let mut client = Self {
             server: server.to_owned(),
             stream: stream.stream,
             buffer: stream.surplus,
             asked: 0,
             interrupts: interrupts()?,
+            attendant,
             observed,
         };
         let params = json!({
             "protocolVersion": VERSION,
-            "capabilities": {},
+            "capabilities": capabilities,
             "clientInfo": {"name": "mcpd-cli", "version": env!("CARGO_PKG_VERSION")},
         });
         client.request("initialize", &params.to_string())?;
@@ -140,6 +175,14 @@ impl McpClient {
         method: &str,
         params: &str,
     ) -> Result<Box<RawValue>, CliError> {
+        let result = self.exchange(method, params);
+        if let Some(attendant) = &mut self.attendant {
+            attendant.end();
+        }
+        result
+    }
+
+    fn exchange(&mut self, method: &str, params: &str) -> Result<Box<RawValue>, CliError> {
         self.asked += 1;
         let id = self.asked;
         self.send(&format!(
@@ -160,8 +203,25 @@ impl McpClient {
                 Incoming {
                     method: Some(asked),
                     id: Some(asked_id),
+                    params,
                     ..
-                } => self.answer(&asked, &asked_id)?,
+                } => {
+                    let goes_on = self.answer(&asked, &asked_id, params.as_ref())?;
+                    if !goes_on {
+                        return Err(self.cancel(id, method));
+                    }
+                }
+                Incoming {
+                    method: Some(told),
+                    params: Some(params),
+                    ..
+                } if told == "notifications/progress"
+                    && params["progressToken"] == PROGRESS_TOKEN =>
+                {
+                    if let Some(attendant) = &mut self.attendant {
+                        attendant.progress(&params);
+                    }
+                }
                 Incoming {
                     id: Some(answered),
                     error: Some(error),
@@ -183,7 +243,7 @@ impl McpClient {
         #[serde(rename_all = "camelCase")]
         struct Page {
             #[serde(default)]
-            tools: Vec<Tool>,
+            tools: Vec<Value>,
             #[serde(default)]
             next_cursor: Option<String>,
         }
@@ -191,11 +251,15 @@ impl McpClient {
         let mut params = json!({});
         for _ in 0..PAGE_LIMIT {
             let result = self.request("tools/list", &params.to_string())?;
-            let page: Page = serde_json::from_str(result.get()).map_err(|error| {
+            let unreadable = |error| {
                 let message = format!("the list of tools of {:?} cannot be read", self.server);
                 CliError::new(Kind::Call, message).because(error)
-            })?;
-            tools.extend(page.tools);
+            };
+            let page: Page = serde_json::from_str(result.get()).map_err(unreadable)?;
+            for whole in page.tools {
+                let tool = Tool::deserialize(&whole).map_err(unreadable)?;
+                tools.push(Tool { whole, ..tool });
+            }
             match page.next_cursor {
                 Some(cursor) => params = json!({"cursor": cursor}),
                 None => return Ok(tools),
@@ -205,15 +269,33 @@ impl McpClient {
         Err(CliError::new(Kind::Call, message))
     }
 
-    /// Answers what a server asks of its host.
-    fn answer(&mut self, method: &str, id: &Value) -> Result<(), CliError> {
-        let answer = match method {
-            "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),
-            _ => json!({"jsonrpc": "2.0", "id": id, "error": {
-                "code": -32601, "message": format!("the command line does not offer {method}"),
-            }}),
+    /// Answers what a server asks of its host. False if the user wants no more of it.
+    fn answer(
+        &mut self,
+        method: &str,
+        id: &Value,
+        params: Option<&Value>,
+    ) -> Result<bool, CliError> {
+        let refusal = || {
+            let text = format!("the command line does not offer {method}");
+            Ok(Answer::Error(-32601, text))
         };
-        self.send(&answer.to_string())
+        let answer = match (method, &mut self.attendant) {
+            ("ping", _) => Ok(Answer::Result(json!({}))),
+            (_, Some(attendant)) => {
+                attendant.answer(method, params.unwrap_or(&Value::Null), &self.interrupts)
+            }
+            (_, None) => refusal(),
+        };
+        let line = match answer? {
+            Answer::Result(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+            Answer::Error(code, message) => json!({"jsonrpc": "2.0", "id": id, "error": {
+                "code": code, "message": message,
+            }}),
+            Answer::Interrupted => return Ok(false),
+        };
+        self.send(&line.to_string())?;
+        Ok(true)
     }
 
     fn failure(&self, method: &str, error: &IncomingError) -> CliError {
@@ -338,7 +420,9 @@ impl McpClient {
         })
     }
 
-    /// Withdraws the open request. `initialize` must not be cancelled (MCP, cancellation).
+    /// Withdraws the open request, and waits shortly until the daemon has taken the word: it ends
+    /// the attachment when nothing is due any more. `initialize` must not be cancelled (MCP,
+    /// cancellation).
     fn cancel(&mut self, id: u64, method: &str) -> CliError {
         if method != "initialize" {
             let notice = json!({
@@ -346,10 +430,30 @@ impl McpClient {
                 "method": "notifications/cancelled",
                 "params": {"requestId": id, "reason": "interrupted by the user"},
             });
-            // The connection ends now in any case, which cancels too.
-            drop(self.send(&notice.to_string()));
+            // A connection that has ended cancels too.
+            let told = self.send(&notice.to_string()).is_ok();
+            if told && self.stream.shutdown(std::net::Shutdown::Write).is_ok() {
+                self.wait_for_farewell();
+            }
         }
-        CliError::new(Kind::Call, "interrupted")
+        CliError::new(Kind::Interrupted, "interrupted")
+    }
+
+    fn wait_for_farewell(&mut self) {
+        let deadline = Deadline::after(FAREWELL);
+        let mut nothing = [0; 4096];
+        loop {
+            let left = deadline.left();
+            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
+                return;
+            }
+            match self.stream.read(&mut nothing) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
     }
 }
 
@@ -401,7 +505,7 @@ mod tests {
             process: None,
             attached: Attached::default(),
         };
-        let mut client = McpClient::start("calc", stream, None).unwrap();
+        let mut client = McpClient::start("calc", stream, None, None).unwrap();
         let result = act(&mut client);
         drop(client);
         (result, server.join().unwrap())

@@ -3,6 +3,7 @@
 //! One file a command. This one holds what all share: the common flags, the list of commands, and
 //! the way from arguments to an exit code. Commands are blocking; only `daemon` runs a runtime.
 
+mod attendant;
 mod call;
 mod calls;
 mod check;
@@ -17,6 +18,7 @@ mod example_server;
 mod hosts;
 mod import;
 mod interrupts;
+mod json_schema;
 mod logs;
 mod mcp_client;
 mod metrics;

@@ -1,16 +1,20 @@
-//! `mcpd tools [NAME]`: what tools there are, one line each.
+//! `mcpd tools [NAME [TOOL]]`: what tools there are, one line each, or one in full.
+
+mod page;
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use self::page::render_page;
 use super::Context;
 use super::client::QUICK;
-use super::error::{CliError, Verdict};
+use super::error::{CliError, Kind, Verdict};
 use super::escape::escape;
 use super::mcp_client::{McpClient, Tool};
 use super::output::complain;
 use super::start_daemon::Wish;
+use crate::config::suggest::nearest;
 use crate::control::{Request, State, StatusSnapshot, Targets};
 
 /// The most that a line says of a tool.
@@ -18,14 +22,19 @@ const DESCRIPTION_LIMIT_CHARS: usize = 100;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a name: the tools of all servers that run.
+Without a name: the tools of all servers that run. With a tool: its arguments, each with type, \
+limits, default and description; --json prints it as the server told it.
 
 Example:
-  mcpd tools calculator")]
+  mcpd tools calculator
+  mcpd tools calculator add")]
 pub(crate) struct Arguments {
     /// Server whose tools to list
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Tool to show in full
+    #[arg(value_name = "TOOL")]
+    tool: Option<String>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -36,11 +45,40 @@ pub(crate) fn cmd_tools(context: &Context, arguments: Arguments) -> Result<Verdi
     let Some(name) = arguments.name else {
         return list_all(context, json);
     };
-    let tools = McpClient::open(context, "mcpd tools", &name)?.tools()?;
+    let tools = McpClient::open(context, "mcpd tools", &name, None)?.tools()?;
+    if let Some(tool) = arguments.tool {
+        return show(context, &name, &tools, &tool, json);
+    }
     if json {
         context.output.print_json(&to_json(&tools))?;
     } else {
         context.output.print(&render_tools(None, &tools))?;
+    }
+    Ok(Verdict::Done)
+}
+
+/// One tool in full.
+fn show(
+    context: &Context,
+    server: &str,
+    tools: &[Tool],
+    wanted: &str,
+    json: bool,
+) -> Result<Verdict, CliError> {
+    let Some(tool) = tools.iter().find(|tool| tool.name == wanted) else {
+        let message = format!("{server} has no tool {wanted:?}");
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let hint = match nearest(wanted, &names) {
+            Some(near) => format!("did you mean {:?}?", escape(near)),
+            None => format!("`mcpd tools {server}` lists them"),
+        };
+        return Err(CliError::new(Kind::Call, message).hint(hint));
+    };
+    if json {
+        context.output.print_json(&tool.whole)?;
+    } else {
+        let page = render_page(server, tool, context.output.style, context.output.width);
+        context.output.print(&page)?;
     }
     Ok(Verdict::Done)
 }
@@ -58,7 +96,7 @@ fn list_all(context: &Context, json: bool) -> Result<Verdict, CliError> {
             continue;
         }
         listed_any = true;
-        let listed = McpClient::open(context, "mcpd tools", &server.name)
+        let listed = McpClient::open(context, "mcpd tools", &server.name, None)
             .and_then(|mut client| client.tools());
         match listed {
             Ok(tools) if json => {
@@ -141,6 +179,9 @@ mod tests {
             title: None,
             description: Some(description.to_owned()),
             input_schema: Value::Null,
+            output_schema: Value::Null,
+            annotations: Value::Null,
+            whole: Value::Null,
         }
     }
 

@@ -73,6 +73,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         count,
     ),
     quick("big", "a text of so many bytes", big),
+    quick("image", "an image of so many bytes", image),
     quick("env", "the environment", env),
     quick("fds", "the open descriptors", fds),
     quick("cwd", "the working directory", cwd),
@@ -274,6 +275,14 @@ fn big(_: &Server, call: &Call) -> Option<String> {
     Some(format!(
         r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#,
         "b".repeat(call.number("bytes", 1) as usize)
+    ))
+}
+
+fn image(_: &Server, call: &Call) -> Option<String> {
+    // Four digits are three bytes, all of them zero.
+    let data = "AAAA".repeat(call.number("bytes", 3).div_ceil(3) as usize);
+    Some(format!(
+        r#"{{"content":[{{"type":"image","mimeType":"image/png","data":"{data}"}}]}}"#
     ))
 }
 
