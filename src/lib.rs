@@ -12,6 +12,7 @@
 //! | [`journal`] | core | what is known of a host after its daemon was lost |
 //! | [`session`] | core | many hosts on one child: every queue, every open request, every subscription |
 //! | [`supervise`] | core and shell | the life of one child, from the spawn to the proof that nothing of it is left |
+//! | [`instance`] | core | one server with its child and its hosts: what session and supervision have to know of each other |
 //! | [`control`] | core | what the command line and the daemon say to each other; the status snapshot |
 //! | [`daemon`] | shell | owns everything: sockets, one worker an instance, the registry |
 //!
@@ -36,7 +37,8 @@
 //!    done, `config::diff` says what changed, the registry tells the workers concerned and nobody
 //!    else.
 //! 3. **Crash.** The child's pidfd or the end of its output wakes the worker; `supervise` decides
-//!    on the restart, `session` fails what was open and keeps what was not sent.
+//!    on the restart, `session` fails what was open and keeps what was not sent; `instance` carries
+//!    the word between them, so that the worker decides nothing.
 //! 4. **The end.** On SIGTERM the registry stops all workers at once, each goes through its
 //!    teardown, and the daemon leaves when every one has proved that nothing is left.
 //! 5. **Status.** Workers publish snapshots; the control socket reads them.
@@ -55,6 +57,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod ids;
+pub mod instance;
 pub mod journal;
 pub mod protocol;
 pub mod session;

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("session", &["protocol", "journal"]),
     ("config", &[]),
     ("supervise", &["config"]),
+    ("instance", &["protocol", "session", "config", "supervise"]),
     ("control", &[]),
     (
         "daemon",
@@ -24,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "session",
             "config",
             "supervise",
+            "instance",
             "control",
         ],
     ),
@@ -58,6 +60,7 @@ const CORE_ROOMS: &[&str] = &[
     "control",
     "config",
     "supervise",
+    "instance",
 ];
 
 /// The files of core rooms that do I/O, each with what it does.

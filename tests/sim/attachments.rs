@@ -12,7 +12,7 @@ use crate::worker::{HostPort, Inbound, Worker};
 
 impl Worker {
     pub(crate) fn arrived(&mut self, key: HostKey) {
-        let attached = self.mux.attach(key, HostInfo::default());
+        let attached = self.core.mux.attach(key, HostInfo::default());
         attached.expect("fewer hosts than there may be");
         self.hosts.insert(key, HostPort::default());
     }
@@ -26,7 +26,7 @@ impl Worker {
         let host = &mut scene.hosts[crate::scene::place_of(key)];
         loop {
             if port.port.current.is_none() {
-                let Some(frame) = self.mux.poll_host_frame(key) else {
+                let Some(frame) = self.core.mux.poll_host_frame(key) else {
                     break;
                 };
                 host.expect(&frame.frame, is_ending, &scene.clock);
@@ -35,7 +35,7 @@ impl Worker {
             let held = port.port.held_bytes();
             let flushed = port.port.flush(&mut host.to_host);
             let written = held - port.port.held_bytes();
-            self.mux.host_frame_written(key, written);
+            self.core.mux.host_frame_written(key, written);
             host.wake(&mut scene.clock);
             match flushed {
                 Flushed::Whole => {}
@@ -66,7 +66,7 @@ impl Worker {
 
     /// The attachment has ended at once.
     pub(crate) fn drop_host(&mut self, key: HostKey, scene: &mut Scene) {
-        self.mux.handle_host_gone(key, scene.clock.now);
+        self.core.mux.handle_host_gone(key, scene.clock.now);
         self.let_go(key, scene);
     }
 

@@ -44,6 +44,8 @@ pub(crate) enum Tick {
     HostRead(usize),
     /// A person does something.
     Operator,
+    /// The catalogue was looked at for a worker.
+    Recalled(usize, mcpd::config::fingerprint::Fingerprint),
     /// A worker knows what it has to say to ask for its turn to start.
     AskTurn(usize, TurnId),
     /// Somebody has said something about starts, or it is time to look at their order.

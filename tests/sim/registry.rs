@@ -17,14 +17,15 @@ use mcpd::config::lookout::{Coverage, Hint, Lookout};
 use mcpd::config::parse::{DaemonFile, Surroundings, parse_server};
 use mcpd::config::spec::{DaemonConfig, ServerName, ServerSpec};
 use mcpd::config::watch_set::{FolderSight, Seen};
+use mcpd::instance::{Applied, Order, Setting, Verdict};
 use mcpd::supervise::Mode;
 
 use crate::clock::Tick;
-use crate::orders::{Applied, Command};
+use crate::orders::Command;
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::sim::Sim;
-use crate::worker::{Inbound, Setting, Verdict};
+use crate::worker::Inbound;
 
 /// `message_limit` of every server here.
 pub(crate) const LARGEST_MESSAGE: usize = 32 << 10;
@@ -324,7 +325,11 @@ impl Sim {
             None if spec.is_some() => Verdict::Ok,
             None => Verdict::Removed,
         };
-        let setting = Setting { spec, verdict };
+        let setting = Setting {
+            spec,
+            verdict,
+            ..Setting::unknown(PathBuf::new())
+        };
         match self.registry.slots.get_mut(name) {
             Some(slot) => {
                 let worker = slot.worker;
@@ -364,7 +369,7 @@ impl Sim {
             .collect();
         for name in unneeded {
             if let Some(slot) = self.registry.slots.remove(&name) {
-                self.order(slot.worker, Command::Shutdown(Mode::Polite));
+                self.order(slot.worker, Command::Order(Order::Shutdown(Mode::Polite)));
             }
         }
     }
@@ -385,7 +390,7 @@ impl Sim {
         self.scene.terminated.get_or_insert(self.scene.clock.now);
         let workers: Vec<usize> = self.registry.slots.values().map(|it| it.worker).collect();
         for worker in workers {
-            self.order(worker, Command::Shutdown(mode));
+            self.order(worker, Command::Order(Order::Shutdown(mode)));
         }
     }
 
@@ -419,10 +424,10 @@ impl Sim {
             false => Mode::Polite,
         };
         let command = match self.scene.clock.random.below(8) {
-            0..=2 => Command::Start,
-            3 => Command::Stop(mode),
-            4..=6 => Command::Restart(mode),
-            _ => Command::ResetFailed,
+            0..=2 => Command::Order(Order::Start),
+            3 => Command::Order(Order::Stop(mode)),
+            4..=6 => Command::Order(Order::Restart(mode)),
+            _ => Command::Order(Order::ResetFailed),
         };
         if self.registry.ending.is_none() {
             self.order(worker, command);

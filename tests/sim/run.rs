@@ -3,12 +3,10 @@
 //! The counterpart of `daemon::worker::run`, with processes that are played.
 
 use mcpd::ids::Generation;
+use mcpd::instance::RunEvent;
 use mcpd::protocol::{Kind, Line, LineReader, Outcome};
-use mcpd::session::ChildGone;
-use mcpd::supervise::{Event, SpawnFailure, Stage, StopSignal};
-use mcpd::time::Moment;
+use mcpd::supervise::{SpawnFailure, Stage, StopSignal};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::clock::Tick;
 use crate::pipe::{Flushed, Port};
@@ -51,7 +49,7 @@ impl Worker {
             self.name,
             self.processes[0].name()
         );
-        assert!(self.setting.may_run(), "{} may not run", self.name);
+        assert!(self.core.setting().may_run(), "{} may not run", self.name);
         let manners = match self.is_calm || scene.is_healed {
             true => Manners::good(),
             false => Manners::draw(&scene.temper, &mut scene.clock.random),
@@ -81,7 +79,7 @@ impl Worker {
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.setting.policy().message_limit_bytes
+        self.core.setting().policy().message_limit_bytes
     }
 
     /// What leads up to the process is called off, if it has not gone too far.
@@ -163,11 +161,7 @@ impl Worker {
         scene: &mut Scene,
     ) {
         let now = scene.clock.now;
-        if self
-            .run
-            .as_ref()
-            .is_none_or(|run| run.generation != generation)
-        {
+        if !self.core.is_running(generation) {
             return;
         }
         match event {
@@ -175,40 +169,33 @@ impl Worker {
                 if let Some(run) = &mut self.run {
                     run.has_group = true;
                     run.stdin = Some(Port::default());
-                    let limit = self.setting.policy().message_limit_bytes;
+                    let limit = self.core.setting().policy().message_limit_bytes;
                     run.stdout = Some(LineReader::new(limit));
                 }
-                self.tell(Event::Spawned { generation, pid }, now);
+                self.tell(generation, RunEvent::Spawned { pid }, now);
             }
             ChildEvent::Spawned(Err(failure)) | ChildEvent::Executed(Err(failure)) => {
-                let event = Event::SpawnFailed {
-                    generation,
-                    failure,
-                };
-                self.tell(event, now);
+                self.tell(generation, RunEvent::SpawnFailed(failure), now);
             }
             ChildEvent::Executed(Ok(())) => self.begin_session(generation, scene),
             ChildEvent::Lines(lines) => {
                 self.heard(scene);
                 for line in lines {
                     self.note_child_line(&line, scene);
-                    self.mux.handle_child_line(generation, line, now);
+                    self.core.mux.handle_child_line(generation, line, now);
                 }
             }
-            ChildEvent::StdoutEnded => self.tell(Event::StdoutClosed { generation }, now),
+            ChildEvent::StdoutEnded => self.tell(generation, RunEvent::StdoutEnded, now),
             ChildEvent::StdinWritable => {
                 if let Some(port) = self.run.as_mut().and_then(|run| run.stdin.as_mut()) {
                     port.is_waiting = false;
                     self.flush_child(scene);
                 }
             }
-            ChildEvent::Exited(status) => self.tell(Event::Exited { generation, status }, now),
-            ChildEvent::Members(pids) if pids.is_empty() => {
-                self.tell(Event::Emptied { generation }, now);
-            }
-            ChildEvent::Members(pids) => self.tell(Event::Holders { generation, pids }, now),
+            ChildEvent::Exited(status) => self.tell(generation, RunEvent::Exited(status), now),
+            ChildEvent::Members(pids) => self.tell(generation, RunEvent::Left(pids), now),
             ChildEvent::StopCommandEnded => {
-                self.tell(Event::StopCommandEnded { generation }, now);
+                self.tell(generation, RunEvent::StopCommandEnded, now);
             }
         }
     }
@@ -223,8 +210,8 @@ impl Worker {
             process.notice(&mut scene.clock);
         }
         let now = scene.clock.now;
-        self.tell(Event::Executed { generation }, now);
-        self.mux.handle_child_started(generation, None, now);
+        let remembered = None;
+        self.tell(generation, RunEvent::Executed { remembered }, now);
     }
 
     /// The first answer that opens a session; from then on requests may be written.
@@ -329,7 +316,7 @@ impl Worker {
                 return;
             };
             if port.current.is_none() {
-                let Some(frame) = self.mux.poll_child_frame(now) else {
+                let Some(frame) = self.core.mux.poll_child_frame(now) else {
                     return;
                 };
                 self.note_child_frame(&frame.to_vec(), scene);
@@ -349,7 +336,7 @@ impl Worker {
                     if let Some(run) = &mut self.run {
                         run.stdin = None;
                     }
-                    self.tell(Event::StdinBroken { generation }, now);
+                    self.tell(generation, RunEvent::StdinBroken, now);
                     return;
                 }
             }
@@ -395,13 +382,15 @@ impl Worker {
             return;
         }
         if method == "server/discover" {
+            // Its end by that is no fault of its own, and another starts at once.
+            self.is_asked = true;
             return;
         }
         assert!(
             self.given.is_open,
             "{name}: {shown} comes before the session is open"
         );
-        let generation = self.supervisor.generation();
+        let generation = self.core.supervisor().generation();
         if let Some(tag) = message.params.tag {
             scene.note_written(name, tag, generation, &shown);
         }
@@ -452,18 +441,6 @@ impl Worker {
         let living = self.process(generation).map_or(0, |it| it.living());
         let pids = (1..=u32::try_from(living).unwrap_or(u32::MAX)).collect();
         self.post(Inbound::Child(generation, ChildEvent::Members(pids)), scene);
-    }
-
-    pub(crate) fn child_gone(&mut self, message: &str, now: Moment) {
-        if let Some(generation) = self.run.as_ref().map(|run| run.generation) {
-            self.given.is_open = false;
-            self.unserved_since.get_or_insert(now);
-            let gone = ChildGone {
-                reason: message.to_owned(),
-                detail: Value::Null,
-            };
-            self.mux.handle_child_gone(generation, &gone, now);
-        }
     }
 
     pub(crate) fn reap(&mut self) {

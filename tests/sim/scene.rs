@@ -32,6 +32,8 @@ pub(crate) struct Scene {
     /// Words about starts that were not heard yet.
     pub(crate) said: VecDeque<TurnEvent>,
     pub(crate) last_turn: u64,
+    /// What is remembered of each server, as text on a disk.
+    pub(crate) catalog: BTreeMap<String, Vec<u8>>,
     /// Hosts that were let go and that the registry has not heard of.
     pub(crate) let_go: Vec<HostKey>,
 }
@@ -57,6 +59,7 @@ impl Scene {
             terminated: None,
             said: VecDeque::new(),
             last_turn: 0,
+            catalog: BTreeMap::new(),
             let_go: Vec::new(),
         }
     }

@@ -5,9 +5,11 @@
 //! Some daemons are told to end in the middle of it all.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mcpd::ids::HostKey;
+use mcpd::instance::{Order, Setting};
 use mcpd::protocol::LineReader;
 use mcpd::supervise::State;
 use mcpd::supervise::turns::{TurnId, Turns};
@@ -19,7 +21,7 @@ use crate::orders::Command;
 use crate::process::Process;
 use crate::registry::{self, Registry, SETTLED};
 use crate::scene::{Scene, place_of};
-use crate::worker::{Inbound, Setting, Worker};
+use crate::worker::{Inbound, Worker};
 
 /// No run has more events than this, but for one that turns in circles.
 const EVENTS: usize = 2_000_000;
@@ -88,7 +90,7 @@ impl Sim {
             spawns: self
                 .workers
                 .iter()
-                .map(|worker| worker.supervisor.generation().0)
+                .map(|worker| worker.core.supervisor().generation().0)
                 .sum(),
         }
     }
@@ -131,7 +133,7 @@ impl Sim {
             name = "alpha";
         }
         if !self.registry.slots.contains_key(name) {
-            self.add_slot(name, Setting::unknown());
+            self.add_slot(name, Setting::unknown(PathBuf::new()));
         }
         let Some(slot) = self.registry.slots.get_mut(name) else {
             return;
@@ -206,6 +208,9 @@ impl Sim {
                 let (key, worker) = (scene.hosts[place].key, scene.hosts[place].worker);
                 self.workers[worker].read_host(key, scene);
             }
+            Tick::Recalled(worker, configuration) => {
+                self.workers[worker].post(Inbound::Recalled(configuration), scene);
+            }
             Tick::AskTurn(worker, id) => self.workers[worker].turn_asked(id, scene),
             Tick::Turns => self.order_starts(),
             Tick::Operator => self.operate(),
@@ -215,7 +220,7 @@ impl Sim {
                 let workers: Vec<usize> =
                     self.registry.slots.values().map(|it| it.worker).collect();
                 for worker in workers {
-                    self.order(worker, Command::Evict(host));
+                    self.order(worker, Command::Order(Order::Evict(host)));
                 }
             }
             Tick::Heal => self.heal(),
@@ -306,17 +311,17 @@ impl Sim {
 
     fn assert_served(&self) {
         for host in &self.scene.hosts {
-            let is_attached = self.workers[host.worker].mux.has_host(host.key);
+            let is_attached = self.workers[host.worker].core.mux.has_host(host.key);
             if is_attached {
                 host.ledger.assert_settled("after all faults");
             }
         }
         for worker in self.workers.iter().filter(|worker| !worker.is_finished) {
-            let state = worker.supervisor.state();
+            let state = worker.core.supervisor().state();
             let is_moving = matches!(state, State::Starting | State::Stopping | State::Backoff);
             assert!(!is_moving, "{} is still {}", worker.name, state.as_str());
             worker.processes.iter().for_each(Process::assert_quiet);
-            let snapshot = worker.mux.snapshot(self.scene.clock.now);
+            let snapshot = worker.core.mux.snapshot(self.scene.clock.now);
             let held = (snapshot.open, snapshot.waiting);
             assert_eq!(held, (0, 0), "{} holds requests", worker.name);
         }
@@ -333,16 +338,16 @@ impl Sim {
         for worker in &self.workers {
             let name = &worker.name;
             assert!(worker.is_finished, "{name} never ends");
-            let state = worker.supervisor.state();
+            let state = worker.core.supervisor().state();
             let living: usize = worker.processes.iter().map(Process::living).sum();
             assert!(
                 living == 0 || state == State::Failed,
                 "{name}: {living} processes outlive the daemon"
             );
-            let snapshot = worker.mux.snapshot(self.scene.clock.now);
+            let snapshot = worker.core.mux.snapshot(self.scene.clock.now);
             let held = (snapshot.open, snapshot.waiting, snapshot.subscriptions);
             assert_eq!(held, (0, 0, 0), "{name} holds something at the end");
-            assert!(!worker.mux.is_busy(), "{name} is busy at the end");
+            assert!(!worker.core.mux.is_busy(), "{name} is busy at the end");
         }
         let held = self.scene.pool.used_bytes();
         assert_eq!(held, 0, "bytes are held at the end");

@@ -24,19 +24,22 @@ pub(crate) enum TurnEvent {
 pub(crate) struct Turn {
     pub(crate) id: TurnId,
     is_awaited: bool,
+    is_cold: bool,
     was_asked: bool,
 }
 
 impl Worker {
-    pub(crate) fn ask_turn(&mut self, is_awaited: bool, scene: &mut Scene) {
+    pub(crate) fn ask_turn(&mut self, is_awaited: bool, is_cold: bool, scene: &mut Scene) {
         assert!(self.turn.is_none(), "{} has a turn", self.name);
         scene.last_turn += 1;
         let id = TurnId(scene.last_turn);
         self.turn = Some(Turn {
             id,
-            is_awaited: is_awaited || self.mux.has_waiting(),
+            is_awaited,
+            is_cold,
             was_asked: false,
         });
+        self.core.turn_asked(id);
         // The launcher is looked for first.
         let delay = scene.clock.random.ms(0, 10);
         scene.clock.after(delay, Tick::AskTurn(self.place, id));
@@ -44,8 +47,12 @@ impl Worker {
 
     /// What had to be known for the question is known.
     pub(crate) fn turn_asked(&mut self, id: TurnId, scene: &mut Scene) {
-        let is_cold = self.is_cold();
-        let command = self.setting.spec.as_ref().map(|spec| &spec.launch.command);
+        let command = self
+            .core
+            .setting()
+            .spec
+            .as_ref()
+            .map(|spec| &spec.launch.command);
         let launcher = format!("{command:?}").into();
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.id == id) else {
             return;
@@ -53,15 +60,10 @@ impl Worker {
         turn.was_asked = true;
         let starter = Starter {
             launcher,
-            is_cold,
+            is_cold: turn.is_cold,
             is_awaited: turn.is_awaited,
         };
         scene.say(TurnEvent::Asked(self.place, id, starter));
-    }
-
-    fn is_cold(&self) -> bool {
-        let launch = self.setting.spec.as_ref().map(|spec| &spec.launch);
-        self.proven.is_none() || self.proven.as_ref() != launch
     }
 
     pub(crate) fn hurry_turn(&mut self, scene: &mut Scene) {

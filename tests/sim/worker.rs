@@ -1,24 +1,21 @@
-//! One instance: the two cores that hold it, driven as the daemon's worker drives them.
+//! One instance: the core that ships, driven as the daemon's worker drives it.
 //!
 //! What `daemon::worker` does with tasks and descriptors is done here with events and pipes, in the
-//! same order: events first, then what is due, then actions until both cores are quiet. Beside each
+//! same order: events first, then what is due, then actions until the core is quiet. Beside each
 //! step stands what must hold: one child at a time, none before the proof, each request to one child
 //! only.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use mcpd::config::spec::{LaunchSpec, ServerSpec};
+use mcpd::config::fingerprint::{Fingerprint, HashKey};
 use mcpd::ids::{Generation, HostKey};
+use mcpd::instance::{Action, Instance, Matter, RunEvent, Setting, Words, mux_config};
 use mcpd::protocol::{Line, LineReader};
-use mcpd::session::{Hold, HoldCause, Mux, MuxAction, Service, Unavailable};
-use mcpd::supervise::state::CancelReason;
+use mcpd::session::{Mux, read_memory, render_memory};
 use mcpd::supervise::turns::TurnId;
-use mcpd::supervise::{
-    Action, Event, ExitStatus, ServiceHint, SpawnFailure, State, Substate, Supervisor,
-};
-use mcpd::time::{Moment, earliest};
+use mcpd::supervise::{ExitStatus, ServiceHint, SpawnFailure, State, Substate, Supervisor};
+use mcpd::time::Moment;
 use serde_json::Value;
 
 use crate::clock::Tick;
@@ -35,49 +32,6 @@ pub(crate) const INBOX: usize = 64;
 /// How long hosts that do not read hold up the end, as in the daemon.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The configuration of one server as the worker knows it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Setting {
-    pub(crate) spec: Option<Arc<ServerSpec>>,
-    pub(crate) verdict: Verdict,
-}
-
-/// What is to be said of the server's file.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
-    Ok,
-    Invalid(Vec<mcpd::config::diagnostics::Diagnostic>),
-    Removed,
-    Unknown,
-}
-
-impl Setting {
-    pub(crate) const fn unknown() -> Self {
-        Self {
-            spec: None,
-            verdict: Verdict::Unknown,
-        }
-    }
-
-    pub(crate) const fn is_absent(&self) -> bool {
-        matches!(self.verdict, Verdict::Unknown | Verdict::Removed)
-    }
-
-    pub(crate) fn may_run(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| spec.enabled)
-    }
-
-    pub(crate) fn is_disabled(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| !spec.enabled)
-    }
-
-    pub(crate) fn policy(&self) -> mcpd::config::spec::Policy {
-        self.spec
-            .as_ref()
-            .map_or_else(Default::default, |spec| spec.policy.clone())
-    }
-}
-
 /// What reaches a worker.
 #[derive(Debug)]
 pub(crate) enum Inbound {
@@ -90,6 +44,8 @@ pub(crate) enum Inbound {
     Child(Generation, ChildEvent),
     /// The turn to start has come.
     TurnCame(TurnId),
+    /// The catalogue was looked at for this configuration.
+    Recalled(Fingerprint),
 }
 
 /// What happened to the child of one generation.
@@ -138,16 +94,11 @@ pub(crate) struct Given {
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) place: usize,
-    pub(crate) mux: Mux,
-    pub(crate) supervisor: Supervisor,
-    pub(crate) setting: Setting,
+    pub(crate) core: Instance,
     pub(crate) run: Option<Run>,
     pub(crate) turn: Option<Turn>,
-    /// By what a start has succeeded last.
-    pub(crate) proven: Option<LaunchSpec>,
     pub(crate) hosts: BTreeMap<HostKey, HostPort>,
     pub(crate) inbox: VecDeque<Inbound>,
-    pub(crate) ending: bool,
     pub(crate) farewell: Option<Moment>,
     pub(crate) is_finished: bool,
     /// Every process of every run that is not reaped.
@@ -174,18 +125,17 @@ impl Worker {
         scene: &mut Scene,
     ) -> Self {
         let policy = setting.policy();
+        let mux = Mux::new(mux_config(name, &policy), scene.pool.clone());
+        let supervisor = Supervisor::new(policy, scene.clock.random.next());
+        let configuration = configuration_of(&setting);
         Self {
             name: name.to_owned(),
             place,
-            mux: Mux::new(crate::orders::mux_config(name, &policy), scene.pool.clone()),
-            supervisor: Supervisor::new(policy, scene.clock.random.next()),
-            setting,
+            core: Instance::new(name, setting, configuration, (mux, supervisor)),
             run: None,
             turn: None,
-            proven: None,
             hosts: BTreeMap::new(),
             inbox: VecDeque::new(),
-            ending: false,
             farewell: None,
             is_finished: false,
             processes: Vec::new(),
@@ -201,7 +151,10 @@ impl Worker {
 
     /// The daemon has made this worker: it begins, and looks at what is to be done.
     pub(crate) fn start(&mut self, scene: &mut Scene) {
-        self.begin(scene.clock.now);
+        if let Some(configuration) = self.core.configuration() {
+            self.recall(configuration, scene);
+        }
+        self.core.begin(scene.clock.now);
         self.turn(scene);
     }
 
@@ -246,12 +199,7 @@ impl Worker {
             };
             self.handle(event, scene);
         }
-        self.supervisor.handle_timeout(now);
-        self.settle(scene);
-        if self.mux.poll_timeout().is_some_and(|due| due <= now) {
-            self.mux.explain_waits(Value::Null);
-        }
-        self.mux.handle_timeout(now);
+        self.core.handle_timeout(now);
         self.turn(scene);
     }
 
@@ -259,15 +207,14 @@ impl Worker {
     fn turn(&mut self, scene: &mut Scene) {
         self.settle(scene);
         self.check(scene);
-        if self.finishes() {
+        if self.core.is_finished() {
             self.farewell = Some(scene.clock.now + LAST_WORDS);
             return self.say_farewell(scene);
         }
         if !self.inbox.is_empty() {
             self.wake_at(scene.clock.now, scene);
         }
-        let deadline = earliest(self.mux.poll_timeout(), self.supervisor.poll_timeout());
-        if let Some(deadline) = deadline {
+        if let Some(deadline) = self.core.poll_timeout() {
             let late = scene.lateness();
             self.wake_at(deadline + late, scene);
         }
@@ -275,22 +222,24 @@ impl Worker {
 
     fn handle(&mut self, event: Inbound, scene: &mut Scene) {
         let now = scene.clock.now;
+        if matches!(event, Inbound::Command(_)) {
+            // What was decided under the configuration so far is done by it.
+            self.settle(scene);
+        }
         for key in self.hosts.keys() {
             scene.host(*key).ledger.unsettle();
         }
         match event {
-            Inbound::Command(command) => {
-                self.settle(scene);
-                self.handle_command(command, scene);
-            }
+            Inbound::Command(command) => self.handle_command(command, scene),
             Inbound::Arrived(host) => self.arrived(host),
             Inbound::HostLines(host, lines) => {
+                self.is_asked = true;
                 for line in lines {
-                    scene.hand_over(host, &line, self.mux.has_host(host));
-                    self.mux.handle_host_line(host, line, now);
+                    scene.hand_over(host, &line, self.core.mux.has_host(host));
+                    self.core.mux.handle_host_line(host, line, now);
                 }
             }
-            Inbound::HostEnded(host) => self.mux.handle_host_end(host, now),
+            Inbound::HostEnded(host) => self.core.mux.handle_host_end(host, now),
             Inbound::HostGone(host) => self.drop_host(host, scene),
             Inbound::HostWritable(host) => {
                 if let Some(port) = self.hosts.get_mut(&host) {
@@ -298,25 +247,17 @@ impl Worker {
                     self.flush_host(host, scene);
                 }
             }
-            Inbound::TurnCame(id) => {
-                if self.turn.as_ref().is_some_and(|turn| turn.id == id) {
-                    self.tell(Event::TurnCame, now);
-                }
-            }
+            Inbound::TurnCame(id) => self.core.handle_turn_came(id, now),
+            Inbound::Recalled(configuration) => self.recall(configuration, scene),
             Inbound::Child(generation, event) => self.handle_child(generation, event, scene),
         }
     }
 
-    /// Performs what the cores ask for until both are quiet.
-    fn settle(&mut self, scene: &mut Scene) {
-        loop {
-            if let Some(action) = self.supervisor.poll_action() {
-                self.perform(action, scene);
-            } else if let Some(action) = self.mux.poll_action() {
-                self.perform_mux(action, scene);
-            } else {
-                break;
-            }
+    /// Performs what the core asks for until it is quiet.
+    pub(crate) fn settle(&mut self, scene: &mut Scene) {
+        let now = scene.clock.now;
+        while let Some(action) = self.core.poll_action(now) {
+            self.perform(action, scene);
         }
         for (key, host) in &self.hosts {
             if host.port.current.is_none() {
@@ -327,27 +268,51 @@ impl Worker {
 
     fn perform(&mut self, action: Action, scene: &mut Scene) {
         let now = scene.clock.now;
-        if !matches!(action, Action::SetService(_)) {
+        if !matches!(action, Action::Log(_)) {
             scene.clock.tell(&self.name, || format!("{action:?}"));
         }
         match action {
-            Action::AskTurn { is_awaited } => self.ask_turn(is_awaited, scene),
+            Action::Explain(matter) => self.explain(matter, now),
+            Action::AskTurn {
+                is_awaited,
+                is_cold,
+            } => self.ask_turn(is_awaited, is_cold, scene),
             Action::HurryTurn => self.hurry_turn(scene),
             Action::EndTurn => self.end_turn(scene),
             Action::Spawn { generation } => self.spawn(generation, scene),
             Action::CancelSpawn => self.cancel_spawn(scene),
-            Action::Drain => self.begin_drain(now),
-            Action::CancelOpen { reason } => self.mux.cancel_open(cancel_code(reason), now),
             Action::CloseStdin => self.close_stdin(scene),
             Action::RunStopCommand { limit } => self.run_stop_command(limit, scene),
             Action::Signal(signal) => self.signal(signal, scene),
             Action::Verify => self.verify(scene),
-            Action::ChildGone { message } => self.child_gone(&message, now),
             Action::Reap => self.reap(),
             Action::ClosePipes => self.close_pipes(),
-            Action::SetService(hint) => {
-                let service = service(&self.name, hint);
-                self.mux.set_service(service, now);
+            Action::HostReady(host) => self.flush_host(host, scene),
+            Action::CloseHost(host) => {
+                if let Some(port) = self.hosts.get_mut(&host) {
+                    port.is_closing = true;
+                    self.flush_host(host, scene);
+                }
+            }
+            Action::DropHost(host, reason) => {
+                let who = scene.host(host);
+                assert!(
+                    !who.ledger.is_calm,
+                    "{} host {host} is cut off: {reason:?}",
+                    self.name
+                );
+                self.let_go(host, scene);
+            }
+            Action::EvictHost(host) => scene.clock.after(Duration::ZERO, Tick::Evict(host)),
+            Action::ChildReady => self.flush_child(scene),
+            Action::Recall(configuration) => {
+                let delay = scene.clock.random.ms(0, 50);
+                let tick = Tick::Recalled(self.place, configuration);
+                scene.clock.after(delay, tick);
+            }
+            Action::Keep(configuration) => {
+                let text = render_memory(&configuration.to_string(), self.core.mux.memory());
+                scene.catalog.insert(self.name.clone(), text);
             }
             Action::Changed { from, to, .. } => {
                 assert_ne!(from, to);
@@ -362,95 +327,56 @@ impl Worker {
                     self.name
                 );
             }
+            Action::Opened(_) | Action::Learnt(_) | Action::CallEnded(_) => {}
+            Action::Log(text) => scene.clock.tell(&self.name, || format!("log: {text}")),
         }
     }
 
-    fn perform_mux(&mut self, action: MuxAction, scene: &mut Scene) {
-        let now = scene.clock.now;
-        match action {
-            MuxAction::HostReady(host) => self.flush_host(host, scene),
-            MuxAction::CloseHost(host, _) => {
-                if let Some(port) = self.hosts.get_mut(&host) {
-                    port.is_closing = true;
-                    self.flush_host(host, scene);
-                }
-            }
-            MuxAction::DropHost(host, reason) => {
-                let who = scene.host(host);
-                assert!(
-                    !who.ledger.is_calm,
-                    "{} host {host} is cut off: {reason:?}",
-                    self.name
-                );
-                self.let_go(host, scene);
-            }
-            MuxAction::EvictHost(host) => scene.clock.after(Duration::ZERO, Tick::Evict(host)),
-            MuxAction::ChildReady => self.flush_child(scene),
-            MuxAction::Opened(_) => {
-                self.proven = self.setting.spec.as_ref().map(|spec| spec.launch.clone());
-                let generation = self.supervisor.generation();
-                self.tell(Event::Opened { generation }, now);
-            }
-            MuxAction::OpeningFailed(why) => {
-                let generation = self.supervisor.generation();
-                let detail = why.message;
-                self.tell(Event::OpeningFailed { generation, detail }, now);
-            }
-            MuxAction::Excused(excused) => {
-                self.is_asked = true;
-                let generation = self.supervisor.generation();
-                self.tell(
-                    Event::Excused {
-                        generation,
-                        excused,
-                    },
-                    now,
-                );
-            }
-            // There is no state directory, so nothing is remembered.
-            MuxAction::Learnt(_) => {}
-            MuxAction::Drained => {
-                let generation = self.supervisor.generation();
-                self.tell(Event::Drained { generation }, now);
-            }
-            MuxAction::Idle => self.tell(Event::Idle, now),
-            MuxAction::Hung { silence } => {
-                let generation = self.supervisor.generation();
-                self.tell(
-                    Event::Hung {
-                        generation,
-                        silence,
-                    },
-                    now,
-                );
-            }
-            MuxAction::Demand => {
-                self.is_asked = true;
-                self.tell(Event::Demand, now);
-            }
-            MuxAction::Remembered | MuxAction::CallEnded(_) => {}
-            MuxAction::Log(_, text) => scene.clock.tell(&self.name, || format!("log: {text}")),
+    /// Says it as it was put, as one who knows no secrets.
+    fn explain(&mut self, matter: Matter, now: Moment) {
+        let sentence = match &matter {
+            Matter::Service(
+                ServiceHint::Backoff { message, .. } | ServiceHint::Unavailable { message },
+            )
+            | Matter::ChildGone(message)
+            | Matter::OpeningFailed(message) => message.clone(),
+            Matter::Service(_) | Matter::Waits => String::new(),
+        };
+        if matches!(matter, Matter::ChildGone(_)) {
+            self.given.is_open = false;
+            self.unserved_since.get_or_insert(now);
+        }
+        let detail = Value::Null;
+        self.core.explain(matter, Words { sentence, detail }, now);
+    }
+
+    /// What the catalogue has of a configuration.
+    fn recall(&mut self, configuration: Fingerprint, scene: &Scene) {
+        let text = scene.catalog.get(&self.name);
+        let name = configuration.to_string();
+        let memory = text.and_then(|text| read_memory(text, &name, &self.name));
+        if let Some(memory) = memory {
+            self.core.recall(configuration, memory);
         }
     }
 
-    pub(crate) fn tell(&mut self, event: Event, now: Moment) {
-        self.supervisor.handle(event, now);
-    }
-
-    fn begin_drain(&mut self, now: Moment) {
-        self.unserved_since.get_or_insert(now);
-        self.mux.begin_drain(now);
+    pub(crate) fn tell(&mut self, generation: Generation, event: RunEvent, now: Moment) {
+        self.core.handle_run(generation, event, now);
     }
 
     /// What must hold where the state changes.
-    fn changed(&self, from: Substate, to: Substate, scene: &Scene) {
+    fn changed(&mut self, from: Substate, to: Substate, scene: &Scene) {
+        if to.state() == State::Stopping {
+            self.unserved_since.get_or_insert(scene.clock.now);
+        }
         let name = &self.name;
         let living: usize = self.processes.iter().map(Process::living).sum();
         if to.state() == State::Stopped {
             assert_eq!(living, 0, "{name} is {} and lives", to.as_str());
         }
         if to == Substate::WaitingForTurn && from.state() == State::Stopping {
-            assert!(self.is_asked, "{name} starts again without a pause");
+            let is_asked = self.is_asked || self.core.mux.has_waiting();
+            assert!(is_asked, "{name} starts again without a pause");
         }
         // A late look at the clock may find a deadline passed for which there was no time.
         if to == Substate::Unkillable && scene.temper.lateness_ms < 500 {
@@ -460,10 +386,6 @@ impl Worker {
                 "{name} is given up and could be killed"
             );
         }
-    }
-
-    fn finishes(&self) -> bool {
-        self.ending && matches!(self.supervisor.state(), State::Stopped | State::Failed)
     }
 
     /// Gives hosts a moment to take their last answers, then lets everything go.
@@ -492,7 +414,7 @@ impl Worker {
         }
         for key in self.hosts.keys().copied().collect::<Vec<_>>() {
             self.let_go(key, scene);
-            self.mux.handle_host_gone(key, scene.clock.now);
+            self.core.mux.handle_host_gone(key, scene.clock.now);
         }
         self.is_finished = true;
         scene.clock.tell(&self.name, || "worker ends".to_owned());
@@ -500,11 +422,11 @@ impl Worker {
 
     /// What holds after each turn.
     fn check(&mut self, scene: &mut Scene) {
-        let state = self.supervisor.state();
+        let state = self.core.supervisor().state();
         let waits = matches!(state, State::Starting | State::Stopping | State::Backoff);
         if waits {
             assert!(
-                self.turn.is_some() || self.supervisor.poll_timeout().is_some(),
+                self.turn.is_some() || self.core.supervisor().poll_timeout().is_some(),
                 "{} is {} without a deadline",
                 self.name,
                 state.as_str()
@@ -531,40 +453,14 @@ impl Worker {
                 }
             }
         }
-        self.is_unneeded =
-            self.setting.is_absent() && state == State::Stopped && !self.supervisor.is_occupied();
+        self.is_unneeded = self.core.setting().is_absent()
+            && state == State::Stopped
+            && !self.core.supervisor().is_occupied();
     }
 }
 
-/// The hint of the supervisor in the words of the multiplexer, as the daemon says it.
-fn service(name: &str, hint: ServiceHint) -> Service {
-    let unavailable = |message: String| Unavailable {
-        message: format!("server \"{name}\": {message}"),
-        detail: Value::Null,
-    };
-    match hint {
-        ServiceHint::Serving => Service::Serving,
-        ServiceHint::Holding { ordered: true } => {
-            Service::Holding(Hold::because(HoldCause::Restarting))
-        }
-        ServiceHint::Holding { ordered: false } | ServiceHint::OnDemand => {
-            Service::Holding(Hold::because(HoldCause::Starting))
-        }
-        ServiceHint::Stopping => Service::Stopping,
-        ServiceHint::Backoff {
-            next_attempt_at,
-            message,
-        } => Service::Backoff {
-            next_attempt: next_attempt_at,
-            detail: unavailable(message),
-        },
-        ServiceHint::Unavailable { message } => Service::Unavailable(unavailable(message)),
-    }
-}
-
-const fn cancel_code(reason: CancelReason) -> mcpd::protocol::ErrorCode {
-    match reason {
-        CancelReason::ServerStopping => mcpd::protocol::ErrorCode::SERVER_STOPPING,
-        CancelReason::DaemonEnding => mcpd::protocol::ErrorCode::DAEMON_RESTARTED,
-    }
+/// What tells the configuration of the process from others.
+pub(crate) fn configuration_of(setting: &Setting) -> Option<Fingerprint> {
+    let spec = setting.spec.as_ref()?;
+    Some(spec.launch_fingerprint(&HashKey([7; 32])))
 }

@@ -77,12 +77,12 @@ impl Worker {
             closing: false,
             _ticket: arrival.ticket,
         };
-        match self.mux.attach(arrival.key, arrival.info) {
+        match self.core.mux.attach(arrival.key, arrival.info) {
             Ok(()) => {
                 drop(self.hosts.insert(arrival.key, host));
                 if let Some(kept) = arrival.journal {
                     let Kept { writer, image } = *kept;
-                    self.mux.resume(arrival.key, writer, &image, now);
+                    self.core.mux.resume(arrival.key, writer, &image, now);
                 }
             }
             Err(full) => {
@@ -109,7 +109,7 @@ impl Worker {
         };
         loop {
             if host.port.is_free() {
-                let Some(first) = self.mux.poll_host_frame(key) else {
+                let Some(first) = self.core.mux.poll_host_frame(key) else {
                     break;
                 };
                 let mut polled = Some(first);
@@ -118,12 +118,13 @@ impl Worker {
                         viewers.host_frame(key, &next.frame, now);
                     }
                     host.port.put(next.frame);
-                    polled = self.mux.poll_host_frame_beside(key);
+                    polled = self.core.mux.poll_host_frame_beside(key);
                 }
             }
             let held = host.port.held_bytes();
             let flushed = host.port.flush();
-            self.mux
+            self.core
+                .mux
                 .host_frame_written(key, held - host.port.held_bytes());
             match flushed {
                 Flushed::Whole => {}
@@ -157,7 +158,7 @@ impl Worker {
 
     /// The attachment has ended at once.
     pub(super) fn drop_host(&mut self, key: HostKey, now: Moment) {
-        self.mux.handle_host_gone(key, now);
+        self.core.mux.handle_host_gone(key, now);
         self.let_go(key);
     }
 
@@ -182,7 +183,7 @@ impl Worker {
 
     pub(super) fn let_all_go(&mut self) {
         for (key, host) in self.hosts.drain() {
-            self.mux.end_journal(key, Ended::Ending);
+            self.core.mux.end_journal(key, Ended::Ending);
             host.end();
         }
     }

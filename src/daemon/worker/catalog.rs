@@ -28,7 +28,7 @@ pub(super) struct Saving {
 impl Worker {
     /// Looks up what is known of the server, before anything else happens.
     pub(super) async fn recall_first(&mut self) {
-        if let Some(configuration) = self.configuration() {
+        if let Some(configuration) = self.core.configuration() {
             let reading = self.reading();
             // A disk that does not answer costs the memory, not the start.
             if let Ok(Ok(Some(text))) = tokio::time::timeout(READ_WAIT, reading).await {
@@ -38,11 +38,7 @@ impl Worker {
     }
 
     /// The configuration of the process is another one: what was known is not known of it.
-    pub(super) fn recall_anew(&mut self) {
-        self.mux.remember(None);
-        let Some(configuration) = self.configuration() else {
-            return;
-        };
+    pub(super) fn recall_anew(&self, configuration: Fingerprint) {
         let (reading, inbox) = (self.reading(), self.handle.inbox.clone());
         part::spawn(self.handle.inbox.clone(), async move {
             if let Ok(Some(text)) = reading.await {
@@ -58,35 +54,21 @@ impl Worker {
     }
 
     pub(super) fn recall(&mut self, configuration: Fingerprint, text: &[u8]) {
-        // What a child has said meanwhile is newer.
-        if self.configuration() != Some(configuration) || self.mux.memory().is_some() {
-            return;
-        }
-        if let Some(memory) = read_memory(text, &configuration.to_string(), &self.instance) {
-            self.proven = Some(configuration);
-            self.mux.remember(memory);
+        if let Some(memory) = read_memory(text, &configuration.to_string(), &self.instance)
+            && self.core.recall(configuration, memory)
+        {
             self.mark_changed();
         }
     }
 
-    /// The child has said something new of itself.
-    pub(super) fn learned(&mut self) {
-        let of_child = self.run.as_ref().and_then(|run| run.configuration);
-        match self.configuration() {
-            Some(configuration) if of_child == Some(configuration) => self.save(configuration),
-            // It was spawned before the last edit, and is on its way out.
-            _ => self.mux.remember(None),
-        }
-    }
-
     /// One write at a time: what is learned meanwhile goes into the next.
-    fn save(&mut self, configuration: Fingerprint) {
+    pub(super) fn save(&mut self, configuration: Fingerprint) {
         if self.saving.is_writing {
             self.saving.is_behind = true;
             return;
         }
         let name = configuration.to_string();
-        let mut text = render_memory(&name, self.mux.memory());
+        let mut text = render_memory(&name, self.core.mux.memory());
         if self.holds_secret(&text) {
             text = render_memory(&name, None);
         }
@@ -112,7 +94,7 @@ impl Worker {
     pub(super) fn saved(&mut self) {
         self.saving.is_writing = false;
         if std::mem::take(&mut self.saving.is_behind) {
-            self.learned();
+            self.core.keep_again();
         }
     }
 

@@ -1,9 +1,8 @@
-//! One task an instance: the shell around the two cores that hold it.
+//! One task an instance: the shell around the core that holds it.
 //!
-//! [`Mux`] owns what hosts and child say to each other, [`Supervisor`] owns whether a child runs.
-//! The worker owns the descriptors. It waits for an event or for the earlier of the cores'
-//! deadlines, hands it over, performs what they ask for until both are quiet, and waits again. It
-//! decides nothing: where one core has to know of the other, the worker only carries the word.
+//! [`Instance`] owns what hosts and child say to each other and whether a child runs. The worker
+//! owns the descriptors. It waits for an event or for the core's deadline, hands it over, performs
+//! what it is asked for until the core is quiet, and waits again. It decides nothing.
 
 mod attachments;
 mod catalog;
@@ -23,19 +22,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::fingerprint::Fingerprint;
 use crate::control::{self, Desired};
 use crate::ids::{Generation, HostKey};
-use crate::session::{DropReason, Hold, HoldCause, Mux, MuxAction, Service, Unavailable};
-use crate::supervise::state::CancelReason;
+use crate::instance::{Action, Instance, Matter, Words, mux_config};
+use crate::session::{DropReason, Mux};
 use crate::supervise::turns::TurnId;
-use crate::supervise::{self, Action, ServiceHint, Supervisor};
-use crate::time::{Moment, earliest};
+use crate::supervise::{self, ServiceHint, Supervisor};
+use crate::time::Moment;
 
 use super::clock;
 use super::log::{Logs, ServerLog};
 use super::reader::{Lines, Transit};
 use super::shared::Shared;
+use super::stderr;
 
+pub(crate) use crate::instance::{Applied, Setting, Verdict};
 pub(crate) use attachments::{Arrival, Ticket};
-pub(crate) use command::{Applied, Command, Setting, Verdict};
+pub(crate) use command::Command;
 pub(crate) use part::caught;
 pub(crate) use publish::Published;
 pub(crate) use turn::{TurnEvent, Voice};
@@ -101,15 +102,11 @@ pub(crate) struct WorkerHandle {
 pub(crate) struct Worker {
     instance: Arc<str>,
     shared: Arc<Shared>,
-    setting: Setting,
     log: ServerLog,
-    mux: Mux,
-    supervisor: Supervisor,
+    core: Instance,
     run: Option<run::Run>,
     /// Held from the wish to start until the server is ready or the attempt is over.
     turn: Option<turn::Turn>,
-    /// The configuration by which a start has succeeded last.
-    proven: Option<Fingerprint>,
     saving: catalog::Saving,
     hosts: HashMap<HostKey, attachments::Host>,
     /// Those who look at what passes; mostly nobody.
@@ -125,7 +122,6 @@ pub(crate) struct Worker {
     unacknowledged: Vec<oneshot::Sender<()>>,
     /// When a host or the child last said something.
     last_activity: Option<Moment>,
-    ending: bool,
     /// The one before it broke.
     is_replacement: bool,
 }
@@ -133,6 +129,19 @@ pub(crate) struct Worker {
 impl Worker {
     /// A worker for the server `name`, not running yet: spawn [`Worker::run`].
     pub(crate) fn new(name: &str, shared: Arc<Shared>, setting: Setting) -> (Self, WorkerHandle) {
+        let supervisor = Supervisor::new(setting.policy(), shared.random_seed());
+        Self::holding(name, shared, setting, supervisor)
+    }
+
+    fn holding(
+        name: &str,
+        shared: Arc<Shared>,
+        setting: Setting,
+        supervisor: Supervisor,
+    ) -> (Self, WorkerHandle) {
+        let mux = Mux::new(mux_config(name, &setting.policy()), shared.pool.clone())
+            .with_secret(shared.secret);
+        let configuration = command::configuration_of(&setting, &shared);
         let (sender, inbox) = mpsc::channel(INBOX);
         let (publisher, published) = watch::channel(Arc::default());
         let handle = WorkerHandle {
@@ -140,7 +149,6 @@ impl Worker {
             transit: Transit::new(shared.clone(), setting.policy().message_limit_bytes),
             published,
         };
-        let policy = setting.policy();
         let worker = Self {
             instance: Arc::from(name),
             // A name that nobody configured leaves no file: whoever connects may make up any.
@@ -148,12 +156,9 @@ impl Worker {
                 true => Logs::nowhere(name),
                 false => shared.logs.server(name),
             },
-            mux: Mux::new(command::mux_config(name, &policy), shared.pool.clone())
-                .with_secret(shared.secret),
-            supervisor: Supervisor::new(policy, shared.random_seed()),
+            core: Instance::new(name, setting, configuration, (mux, supervisor)),
             run: None,
             turn: None,
-            proven: None,
             saving: catalog::Saving::default(),
             hosts: HashMap::new(),
             viewers: None,
@@ -164,9 +169,7 @@ impl Worker {
             changed: false,
             last_activity: None,
             unacknowledged: Vec::new(),
-            ending: false,
             is_replacement: false,
-            setting,
             shared,
         };
         (worker, handle)
@@ -180,23 +183,19 @@ impl Worker {
         setting: Setting,
         before: &Published,
     ) -> (Self, WorkerHandle) {
-        let (mut worker, handle) = Self::new(name, shared, setting);
         let before = &before.status;
         let known = supervise::Broken {
             generation: Generation(before.generation),
             unstable_runs: u32::try_from(before.restarts_unstable).unwrap_or(u32::MAX),
-            desired_up: before.desired == Desired::Up && worker.setting.may_run(),
+            desired_up: before.desired == Desired::Up && setting.may_run(),
             on_demand: matches!(
                 before.substate,
                 control::Substate::NeverStarted | control::Substate::IdleStopped
             ),
         };
-        worker.supervisor = Supervisor::after_internal_error(
-            worker.setting.policy(),
-            worker.shared.random_seed(),
-            known,
-            clock::now(),
-        );
+        let (policy, seed) = (setting.policy(), shared.random_seed());
+        let supervisor = Supervisor::after_internal_error(policy, seed, known, clock::now());
+        let (mut worker, handle) = Self::holding(name, shared, setting, supervisor);
         worker.is_replacement = true;
         worker.mark_changed();
         (worker, handle)
@@ -212,7 +211,7 @@ impl Worker {
             self.settle();
             self.show_traces();
             self.publish();
-            if self.is_finished() {
+            if self.core.is_finished() {
                 break;
             }
             self.wait().await;
@@ -220,9 +219,9 @@ impl Worker {
         self.farewell().await;
     }
 
-    /// Waits for something to happen and hands it to the core concerned.
+    /// Waits for something to happen and hands it over.
     async fn wait(&mut self) {
-        let deadline = earliest(self.mux.poll_timeout(), self.supervisor.poll_timeout());
+        let deadline = self.core.poll_timeout();
         tokio::select! {
             biased;
             event = self.inbox.recv() => {
@@ -237,22 +236,14 @@ impl Worker {
             }
             () = clock::sleep_until(deadline) => {}
         }
-        let now = clock::now();
-        // The supervisor first: it knows why a start took too long, a waiting request only that.
-        self.supervisor.handle_timeout(now);
-        self.settle();
-        if self.mux.poll_timeout().is_some_and(|due| due <= now) {
-            self.mux.explain_waits(self.explain_detail());
-        }
-        self.mux.handle_timeout(now);
+        self.core.handle_timeout(clock::now());
     }
 
     fn handle(&mut self, event: Event) {
         let now = clock::now();
         match event {
             Event::Command(command) => {
-                // What was decided under the configuration so far is done by it: a spawn that was
-                // decided a moment ago needs the file that an edit may take away.
+                // What was decided under the configuration so far is done by it.
                 self.settle();
                 self.handle_command(command, now);
             }
@@ -263,137 +254,83 @@ impl Worker {
                     if let Some(viewers) = &mut self.viewers {
                         viewers.host_line(host, &line, now);
                     }
-                    self.mux.handle_journaled_line(host, line, until, now);
+                    self.core.mux.handle_journaled_line(host, line, until, now);
                 });
             }
-            Event::HostEnded(host) => self.mux.handle_host_end(host, now),
+            Event::HostEnded(host) => self.core.mux.handle_host_end(host, now),
             Event::HostGone(host) => self.drop_host(host, now),
             Event::HostWritable(host) => self.host_writable(host, now),
             Event::Child(generation, event) => self.handle_child(generation, event, now),
             Event::Recalled(configuration, text) => self.recall(configuration, &text),
             Event::Saved => self.saved(),
             Event::Watched(viewer) => self.add_viewer(*viewer),
-            Event::TurnCame(id) => self.turn_came(id, now),
+            Event::TurnCame(id) => self.core.handle_turn_came(id, now),
             Event::PartBroke(broken) => broken.resume(),
         }
     }
 
-    /// Performs what the cores ask for until both are quiet.
+    /// Performs what the core asks for until it is quiet.
     fn settle(&mut self) {
         let now = clock::now();
-        loop {
-            if let Some(action) = self.supervisor.poll_action() {
-                self.perform(action, now);
-            } else if let Some(action) = self.mux.poll_action() {
-                self.perform_mux(action, now);
-            } else {
-                return;
-            }
+        while let Some(action) = self.core.poll_action(now) {
+            self.perform(action, now);
         }
     }
 
     fn perform(&mut self, action: Action, now: Moment) {
         match action {
-            Action::AskTurn { is_awaited } => self.ask_turn(is_awaited),
+            Action::Explain(matter) => {
+                let words = self.words(&matter);
+                self.core.explain(matter, words, now);
+            }
+            Action::AskTurn {
+                is_awaited,
+                is_cold,
+            } => self.ask_turn(is_awaited, is_cold),
             Action::HurryTurn => self.turn.iter().for_each(turn::Turn::hurry),
             Action::EndTurn => self.turn = None,
             Action::Spawn { generation } => self.spawn(generation),
             Action::CancelSpawn => self.cancel_spawn(),
-            Action::Drain => self.mux.begin_drain(now),
-            Action::CancelOpen { reason } => self.mux.cancel_open(cancel_code(reason), now),
             Action::CloseStdin => self.close_stdin(now),
             Action::RunStopCommand { limit } => self.run_stop_command(limit),
             Action::Signal(signal) => self.signal(signal),
             Action::Verify => self.verify(),
-            Action::ChildGone { message } => self.child_gone(message, now),
             Action::Reap => self.reap(),
             Action::ClosePipes => self.close_pipes(),
-            Action::SetService(hint) => {
-                let service = self.service(hint);
-                self.mux.set_service(service, now);
-            }
-            Action::Changed { from, to, cause } => self.log_change(from, to, cause),
-            Action::Ended(run) => self.log_end(&run),
-        }
-    }
-
-    fn perform_mux(&mut self, action: MuxAction, now: Moment) {
-        match action {
-            MuxAction::HostReady(host) => self.flush_host(host, now),
-            MuxAction::CloseHost(host, _) => self.close_host(host, now),
-            MuxAction::DropHost(host, reason) => {
+            Action::HostReady(host) => self.flush_host(host, now),
+            Action::CloseHost(host) => self.close_host(host, now),
+            Action::DropHost(host, reason) => {
                 self.log.event(
                     &self.instance,
                     &format!("host {host} detached: {}", cut_off(reason)),
                 );
                 self.let_go(host);
             }
-            MuxAction::EvictHost(host) => self.shared.evict(host),
-            MuxAction::ChildReady => self.flush_child(now),
-            MuxAction::Opened(identity) => self.opened(&identity, now),
-            MuxAction::OpeningFailed(why) => self.opening_failed(why, now),
-            MuxAction::Excused(excused) => {
-                let generation = self.supervisor.generation();
-                self.tell(
-                    supervise::Event::Excused {
-                        generation,
-                        excused,
-                    },
-                    now,
-                );
-            }
-            MuxAction::Learnt(lesson) => self.learnt(lesson),
-            MuxAction::Drained => {
-                let generation = self.supervisor.generation();
-                self.tell(supervise::Event::Drained { generation }, now);
-            }
-            MuxAction::Hung { silence } => self.hung(silence, now),
-            MuxAction::Demand => self.tell(supervise::Event::Demand, now),
-            MuxAction::Remembered => self.learned(),
-            MuxAction::Idle => self.tell(supervise::Event::Idle, now),
-            MuxAction::CallEnded(end) => self.shared.calls.note(&self.instance, *end),
-            MuxAction::Log(_, text) => self.log_mux(&text),
+            Action::EvictHost(host) => self.shared.evict(host),
+            Action::ChildReady => self.flush_child(now),
+            Action::Opened(identity) => self.log_opened(&identity),
+            Action::Learnt(lesson) => self.learnt(lesson),
+            Action::Recall(configuration) => self.recall_anew(configuration),
+            Action::Keep(configuration) => self.save(configuration),
+            Action::Changed { from, to, cause } => self.log_change(from, to, cause),
+            Action::Ended(run) => self.log_end(&run),
+            Action::CallEnded(end) => self.shared.calls.note(&self.instance, *end),
+            Action::Log(text) => self.log_mux(&text),
         }
     }
 
-    fn tell(&mut self, event: supervise::Event, now: Moment) {
-        self.supervisor.handle(event, now);
-    }
-
-    /// The hint of the supervisor in the words of the multiplexer.
-    fn service(&self, hint: ServiceHint) -> Service {
-        match hint {
-            ServiceHint::Serving => Service::Serving,
-            ServiceHint::Holding { ordered: true } => {
-                Service::Holding(self.hold(HoldCause::Restarting))
-            }
-            ServiceHint::Holding { ordered: false } | ServiceHint::OnDemand => {
-                Service::Holding(self.hold(HoldCause::Starting))
-            }
-            ServiceHint::Stopping => Service::Stopping,
-            ServiceHint::Backoff {
-                next_attempt_at,
-                message,
-            } => Service::Backoff {
-                next_attempt: next_attempt_at,
-                detail: self.unavailable(message),
-            },
-            ServiceHint::Unavailable { message } => Service::Unavailable(self.unavailable(message)),
-        }
-    }
-
-    /// Why requests wait, with what the child said last in case that the wait runs out.
-    fn hold(&self, cause: HoldCause) -> Hold {
-        Hold {
-            cause,
-            detail: self.explain_detail(),
-        }
-    }
-
-    /// Whether the worker has nothing left to do.
-    fn is_finished(&self) -> bool {
-        let state = self.supervisor.state();
-        self.ending && matches!(state, supervise::State::Stopped | supervise::State::Failed)
+    /// Puts a matter into words, secrets taken out.
+    fn words(&self, matter: &Matter) -> Words {
+        let sentence = match matter {
+            Matter::Service(
+                ServiceHint::Backoff { message, .. } | ServiceHint::Unavailable { message },
+            ) => self.unavailable(message),
+            Matter::ChildGone(message) => self.redact(message),
+            Matter::OpeningFailed(message) => self.redact(&stderr::escape(message)),
+            Matter::Service(_) | Matter::Waits => String::new(),
+        };
+        let detail = self.explain_detail();
+        Words { sentence, detail }
     }
 
     /// Gives hosts a moment to take their last answers, then lets everything go.
@@ -413,18 +350,15 @@ impl Worker {
     }
 
     /// Why nothing is served: the file's fault in its own words, else the state and its reason.
-    fn unavailable(&self, message: String) -> Unavailable {
+    fn unavailable(&self, message: &str) -> String {
         let name = &self.instance;
-        let state = self.supervisor.state().as_str();
-        let message = match self.setting.fault(name) {
+        let state = self.core.supervisor().state().as_str();
+        let message = match self.core.setting().fault(name) {
             Some(fault) => fault,
             None if message.is_empty() => format!("server \"{name}\" is {state}"),
             None => format!("server \"{name}\" is {state}: {message}"),
         };
-        Unavailable {
-            message: self.redact(&message),
-            detail: self.explain_detail(),
-        }
+        self.redact(&message)
     }
 }
 
@@ -432,12 +366,5 @@ fn cut_off(reason: DropReason) -> &'static str {
     match reason {
         DropReason::UnreadBytes => "it does not read, and too much waits for it",
         DropReason::PoolFull => "memory_limit is reached, and it holds most of it",
-    }
-}
-
-fn cancel_code(reason: CancelReason) -> crate::protocol::ErrorCode {
-    match reason {
-        CancelReason::ServerStopping => crate::protocol::ErrorCode::SERVER_STOPPING,
-        CancelReason::DaemonEnding => crate::protocol::ErrorCode::DAEMON_RESTARTED,
     }
 }

@@ -21,7 +21,7 @@ use crate::time::Moment;
 use super::super::clock;
 use super::super::containment::limits_status;
 use super::Worker;
-use super::command::Verdict;
+use crate::instance::Verdict;
 
 /// Lines of standard error that `status` shows.
 const STATUS_LINES: usize = 10;
@@ -65,7 +65,7 @@ impl Worker {
         let published = Arc::new(Published {
             status: self.status(clock::now()),
         });
-        let unneeded = self.setting.is_absent() && published.is_down();
+        let unneeded = self.core.setting().is_absent() && published.is_down();
         let state = published.status.state;
         if self.publisher.send_replace(published).status.state != state {
             self.shared.states_changed.notify_one();
@@ -81,8 +81,8 @@ impl Worker {
     }
 
     fn status(&self, now: Moment) -> ServerStatus {
-        let supervisor = self.supervisor.status();
-        let mux = self.mux.snapshot(now);
+        let supervisor = self.core.supervisor().status();
+        let mux = self.core.mux.snapshot(now);
         let times = Times::at(now);
         let reason = self.reason(&supervisor);
         let (state, substate) = self.states(&supervisor);
@@ -93,7 +93,8 @@ impl Worker {
         ServerStatus {
             name: self.instance.to_string(),
             description: self
-                .setting
+                .core
+                .setting()
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.description.clone()),
@@ -104,11 +105,11 @@ impl Worker {
             } else {
                 Desired::Down
             },
-            start: match self.setting.policy().start {
+            start: match self.core.setting().policy().start {
                 Start::Boot => "boot".to_owned(),
                 Start::Demand => "demand".to_owned(),
             },
-            cold: self.setting.spec.is_some() && self.is_cold(),
+            cold: self.core.setting().spec.is_some() && self.core.is_cold(),
             result: (!supervisor.last_runs.is_empty() || supervisor.failure.is_some())
                 .then(|| result(supervisor.result)),
             reason,
@@ -151,7 +152,8 @@ impl Worker {
             log_lost: self.log.lost(),
             stop: stop_status(&supervisor, &times),
             limits: self
-                .setting
+                .core
+                .setting()
                 .spec
                 .as_ref()
                 .map(|spec| limits_status(&spec.launch.limits))
@@ -163,7 +165,7 @@ impl Worker {
 
     /// The states, where a file that never was valid counts as a failure.
     fn states(&self, supervisor: &SupervisorStatus) -> (State, Substate) {
-        match (&self.setting.spec, &self.setting.verdict) {
+        match (&self.core.setting().spec, &self.core.setting().verdict) {
             (None, Verdict::Invalid(_)) if supervisor.state == supervise::State::Stopped => {
                 (State::Failed, Substate::Config)
             }
@@ -173,11 +175,11 @@ impl Worker {
 
     /// The one sentence that matters, secrets taken out.
     fn reason(&self, supervisor: &SupervisorStatus) -> Option<String> {
-        let fault = self.setting.fault(&self.instance);
-        let is_disabled = self.setting.is_disabled();
+        let fault = self.core.setting().fault(&self.instance);
+        let is_disabled = self.core.setting().is_disabled();
         let hint = match &fault {
             // Other faults of a file are said with their own hints.
-            Some(_) => self.setting.remedy().filter(|_| is_disabled),
+            Some(_) => self.core.setting().remedy().filter(|_| is_disabled),
             None => supervisor.hint.clone(),
         };
         let mut message = fault.unwrap_or_else(|| supervisor.message.clone());
@@ -193,13 +195,13 @@ impl Worker {
 
     fn config_status(&self, supervisor: &SupervisorStatus) -> ConfigStatus {
         let mut status = ConfigStatus {
-            file: Some(self.setting.file.display().to_string()),
-            generation: self.setting.generation,
-            hash: self.setting.hash.map(|hash| hash.to_string()),
+            file: Some(self.core.setting().file.display().to_string()),
+            generation: self.core.setting().generation,
+            hash: self.core.setting().hash.map(|hash| hash.to_string()),
             ..ConfigStatus::default()
         };
         let is_pending = supervisor.substate == supervise::Substate::DrainingForReload;
-        match &self.setting.verdict {
+        match &self.core.setting().verdict {
             Verdict::Ok if is_pending => status.status = ConfigVerdict::ChangedPending,
             Verdict::Ok => {}
             Verdict::Removed | Verdict::Unknown => status.status = ConfigVerdict::Removed,
@@ -222,7 +224,7 @@ impl Worker {
         let failure = supervisor.failure.as_ref();
         // Until there is a process for this start, the configuration is all there is to show of it.
         let prepared = self.past.prepared.as_ref();
-        let shown = match (prepared, &self.setting.spec) {
+        let shown = match (prepared, &self.core.setting().spec) {
             (Some(prepared), _) => prepared.shown.clone(),
             (None, Some(spec)) => shown_launch(spec),
             (None, None) => crate::config::resolve::ShownLaunch::default(),
@@ -284,7 +286,7 @@ impl Worker {
 
     /// What an error towards a host says beyond its sentence (`data.detail`).
     pub(super) fn explain_detail(&self) -> Value {
-        let supervisor = self.supervisor.status();
+        let supervisor = self.core.supervisor().status();
         let exec = self.exec_status(&supervisor);
         let last = supervisor.last_runs.first();
         let name = &self.instance;
@@ -306,7 +308,12 @@ impl Worker {
         }
         let to_start = (supervisor.state == supervise::State::Stopped)
             .then(|| format!("`mcpd start {name}` starts it"));
-        let remedy = self.setting.remedy().or(supervisor.hint).or(to_start);
+        let remedy = self
+            .core
+            .setting()
+            .remedy()
+            .or(supervisor.hint)
+            .or(to_start);
         if let Some(hint) = remedy {
             detail["hint"] = json!(hint);
         }

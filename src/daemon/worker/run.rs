@@ -12,10 +12,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::config::fingerprint::Fingerprint;
 use crate::ids::Generation;
+use crate::instance::RunEvent;
 use crate::protocol::{ChildIdentity, Lesson, LineReader};
-use crate::session::{ChildGone, Unavailable};
 use crate::supervise::launcher::ProcessGroup;
 use crate::supervise::state::EndedRun;
 use crate::supervise::{self, Cause, Child, ExitStatus, SpawnFailure, Stage, StopSignal, Substate};
@@ -63,8 +62,6 @@ pub(super) struct Run {
     generation: Generation,
     /// Of its worker.
     inbox: mpsc::Sender<Event>,
-    /// What it is made from.
-    pub(super) configuration: Option<Fingerprint>,
     group: Option<Arc<dyn ProcessGroup>>,
     stdin: Option<Port<pipe::Sender>>,
     stdout: Option<Reader<ChildOutput>>,
@@ -105,15 +102,15 @@ impl Worker {
     /// Asks the launcher for a process. Reading what the environment needs may take a while, so
     /// it happens in a task.
     pub(super) fn spawn(&mut self, generation: Generation) {
-        let Some(spec) = self.setting.spec.clone() else {
+        let Some(spec) = self.core.setting().spec.clone() else {
             debug_assert!(false, "the supervisor starts only what is configured");
             return;
         };
         self.past.tail = Tail::default();
         // By the values of the child that said it, before they are forgotten.
-        if let Some(sample) = self.mux.noise_sample() {
+        if let Some(sample) = self.core.mux.noise_sample() {
             let sample = self.redact_cut(sample);
-            self.mux.replace_noise_sample(sample);
+            self.core.mux.replace_noise_sample(sample);
         }
         // What the last run was made from is not what this one is tried with.
         self.past.prepared = None;
@@ -145,7 +142,6 @@ impl Worker {
         self.run = Some(Run {
             generation,
             inbox: self.handle.inbox.clone(),
-            configuration: self.configuration(),
             group: None,
             stdin: None,
             stdout: None,
@@ -162,22 +158,20 @@ impl Worker {
     }
 
     pub(super) fn handle_child(&mut self, generation: Generation, event: ChildEvent, now: Moment) {
-        if self
-            .run
-            .as_ref()
-            .is_none_or(|run| run.generation != generation)
-        {
+        if !self.core.is_running(generation) {
             return;
         }
         match event {
             ChildEvent::Spawned(Ok(spawned)) => self.spawned(*spawned, now),
-            ChildEvent::Spawned(Err(failure)) => self.spawn_failed(generation, failure, now),
+            ChildEvent::Spawned(Err(failure)) => {
+                self.tell(generation, RunEvent::SpawnFailed(failure), now);
+            }
             ChildEvent::Executed(Err(failure)) => {
                 let failure = match &self.past.prepared {
                     Some(prepared) => launch::conceal(&prepared.redactor, failure),
                     None => failure,
                 };
-                self.spawn_failed(generation, failure, now);
+                self.tell(generation, RunEvent::SpawnFailed(failure), now);
             }
             ChildEvent::Executed(Ok(())) => self.executed(generation, now),
             ChildEvent::Lines(lines) => {
@@ -187,34 +181,24 @@ impl Worker {
                 }
                 lines.each(|line, _| {
                     if let Some(viewers) = &mut self.viewers {
-                        viewers.child_line(&line, &self.mux, now);
+                        viewers.child_line(&line, &self.core.mux, now);
                     }
-                    self.mux.handle_child_line(generation, line, now);
+                    self.core.mux.handle_child_line(generation, line, now);
                 });
             }
-            ChildEvent::StdoutEnded => {
-                self.tell(supervise::Event::StdoutClosed { generation }, now);
-            }
             ChildEvent::StdinWritable => self.stdin_writable(now),
-            ChildEvent::OomKilled => {
-                self.tell(supervise::Event::OomKilled { generation }, now);
-            }
-            ChildEvent::Exited(status) => {
-                self.tell(supervise::Event::Exited { generation, status }, now);
-            }
+            ChildEvent::StdoutEnded => self.tell(generation, RunEvent::StdoutEnded, now),
+            ChildEvent::OomKilled => self.tell(generation, RunEvent::OomKilled, now),
+            ChildEvent::Exited(status) => self.tell(generation, RunEvent::Exited(status), now),
             ChildEvent::Members(found) => self.members(generation, found, now),
             ChildEvent::StopCommandEnded => {
-                self.tell(supervise::Event::StopCommandEnded { generation }, now);
+                self.tell(generation, RunEvent::StopCommandEnded, now);
             }
         }
     }
 
-    fn spawn_failed(&mut self, generation: Generation, failure: SpawnFailure, now: Moment) {
-        let event = supervise::Event::SpawnFailed {
-            generation,
-            failure,
-        };
-        self.tell(event, now);
+    fn tell(&mut self, generation: Generation, event: RunEvent, now: Moment) {
+        self.core.handle_run(generation, event, now);
     }
 
     /// There is a process: take its descriptors, and watch for its end.
@@ -247,7 +231,7 @@ impl Worker {
         let broken = match pipes {
             Ok((stdin, stdout, stderr)) => {
                 run.stdin = Some(Port::new(Arc::new(stdin)));
-                let lines = LineReader::new(self.setting.policy().message_limit_bytes);
+                let lines = LineReader::new(self.core.setting().policy().message_limit_bytes);
                 run.stdout = Some(Reader::new(
                     Arc::new(stdout),
                     lines,
@@ -268,10 +252,10 @@ impl Worker {
             Err(error) => Some(error),
         };
         self.past.prepared = Some(prepared);
-        self.tell(supervise::Event::Spawned { generation, pid }, now);
+        self.tell(generation, RunEvent::Spawned { pid }, now);
         if let Some(error) = broken {
             let detail = format!("cannot use the pipes of the child: {error}");
-            self.tell(supervise::Event::Broken { generation, detail }, now);
+            self.tell(generation, RunEvent::Broken(detail), now);
         }
     }
 
@@ -282,13 +266,12 @@ impl Worker {
         if let Some(stdout) = run.stdout.take() {
             run.add_part(read_stdout(stdout, generation, inbox));
         }
-        self.tell(supervise::Event::Executed { generation }, now);
         let remembered = self
             .past
             .prepared
             .as_ref()
             .and_then(|prepared| self.shared.eras.of(&prepared.era_key));
-        self.mux.handle_child_started(generation, remembered, now);
+        self.tell(generation, RunEvent::Executed { remembered }, now);
     }
 
     fn stdin_writable(&mut self, now: Moment) {
@@ -306,10 +289,10 @@ impl Worker {
         loop {
             if port.is_free() {
                 while port.held_bytes() < TOGETHER_BYTES
-                    && let Some(frame) = self.mux.poll_child_frame(now)
+                    && let Some(frame) = self.core.mux.poll_child_frame(now)
                 {
                     if let Some(viewers) = &mut self.viewers {
-                        viewers.child_frame(&frame, &self.mux, now);
+                        viewers.child_frame(&frame, &self.core.mux, now);
                     }
                     port.put(frame);
                 }
@@ -344,31 +327,16 @@ impl Worker {
             &self.instance,
             &format!("cannot write to its stdin: {error}"),
         );
-        self.tell(supervise::Event::StdinBroken { generation }, now);
-    }
-
-    /// The watchdog has given the child up.
-    pub(super) fn hung(&mut self, silence: Duration, now: Moment) {
-        let generation = self.supervisor.generation();
-        self.tell(
-            supervise::Event::Hung {
-                generation,
-                silence,
-            },
-            now,
-        );
+        self.tell(generation, RunEvent::StdinBroken, now);
     }
 
     /// The handshake is done.
-    pub(super) fn opened(&mut self, identity: &ChildIdentity, now: Moment) {
+    pub(super) fn log_opened(&self, identity: &ChildIdentity) {
         let name = identity.server_name.as_deref().unwrap_or("(no name)");
         let version = identity.server_version.as_deref().unwrap_or("(no version)");
         let protocol = identity.version.as_str();
         let text = stderr::escape(&format!("opened: {name} {version}, MCP {protocol}"));
         self.log.event(&self.instance, &self.redact(&text));
-        self.proven = self.run.as_ref().and_then(|run| run.configuration);
-        let generation = self.supervisor.generation();
-        self.tell(supervise::Event::Opened { generation }, now);
     }
 
     /// What children of this configuration speak is known now, or is not known any more.
@@ -376,12 +344,6 @@ impl Worker {
         if let Some(prepared) = &self.past.prepared {
             self.shared.eras.learn(prepared.era_key.clone(), lesson);
         }
-    }
-
-    pub(super) fn opening_failed(&mut self, why: Unavailable, now: Moment) {
-        let generation = self.supervisor.generation();
-        let detail = self.redact(&stderr::escape(&why.message));
-        self.tell(supervise::Event::OpeningFailed { generation, detail }, now);
     }
 
     /// What the multiplexer has to say, into the server's log; what a peer sent is redacted.
@@ -460,29 +422,15 @@ impl Worker {
     }
 
     fn members(&mut self, generation: Generation, found: io::Result<Vec<u32>>, now: Moment) {
-        let pids = match found {
-            Ok(pids) if pids.is_empty() => {
-                self.tell(supervise::Event::Emptied { generation }, now);
-                return;
-            }
-            Ok(pids) => pids,
+        let event = match found {
+            Ok(pids) => RunEvent::Left(pids),
             Err(error) => {
-                // Nothing is proved: as long as the step lasts it is tried again.
                 self.log
                     .event(&self.instance, &format!("cannot tell who is left: {error}"));
-                Vec::new()
+                RunEvent::Unseen
             }
         };
-        self.tell(supervise::Event::Holders { generation, pids }, now);
-    }
-
-    pub(super) fn child_gone(&mut self, message: String, now: Moment) {
-        if let Some(generation) = self.run.as_ref().map(|run| run.generation) {
-            let detail = self.explain_detail();
-            let reason = self.redact(&message);
-            self.mux
-                .handle_child_gone(generation, &ChildGone { reason, detail }, now);
-        }
+        self.tell(generation, event, now);
     }
 
     pub(super) fn reap(&self) {

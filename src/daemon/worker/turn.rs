@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::config::fingerprint::Fingerprint;
 use crate::config::spec::ServerSpec;
 use crate::supervise::turns::{Starter, TurnId};
 use crate::time::Moment;
@@ -138,32 +137,14 @@ impl Drop for Turn {
 }
 
 impl Worker {
-    pub(super) fn ask_turn(&mut self, is_awaited: bool) {
-        let Some(spec) = self.setting.spec.clone() else {
+    pub(super) fn ask_turn(&mut self, is_awaited: bool, is_cold: bool) {
+        let Some(spec) = self.core.setting().spec.clone() else {
             debug_assert!(false, "the supervisor starts only what is configured");
             return;
         };
-        let is_awaited = is_awaited || self.mux.has_waiting();
         let inbox = self.handle.inbox.clone();
-        let shared = self.shared.clone();
-        self.turn = Some(Turn::ask(shared, spec, self.is_cold(), is_awaited, inbox));
-    }
-
-    /// Whether no success of the present configuration is known.
-    pub(super) fn is_cold(&self) -> bool {
-        self.proven.is_none() || self.proven != self.configuration()
-    }
-
-    /// What tells the present configuration of the process from others.
-    pub(super) fn configuration(&self) -> Option<Fingerprint> {
-        let spec = self.setting.spec.as_ref()?;
-        Some(spec.launch_fingerprint(&self.shared.hash_key))
-    }
-
-    /// The registry's word for a turn, which may be one that was given back meanwhile.
-    pub(super) fn turn_came(&mut self, id: TurnId, now: Moment) {
-        if self.turn.as_ref().is_some_and(|turn| turn.id == id) {
-            self.tell(crate::supervise::Event::TurnCame, now);
-        }
+        let turn = Turn::ask(self.shared.clone(), spec, is_cold, is_awaited, inbox);
+        self.core.turn_asked(turn.id);
+        self.turn = Some(turn);
     }
 }

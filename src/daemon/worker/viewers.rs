@@ -125,7 +125,7 @@ impl Viewers {
 impl Worker {
     /// Somebody looks from here on, and is told first how the server is.
     pub(super) fn add_viewer(&mut self, viewer: Viewer) {
-        let substate = self.supervisor.status().substate.as_str();
+        let substate = self.core.supervisor().status().substate.as_str();
         viewer.show(self.state_line(substate));
         let viewers = self.viewers.get_or_insert_default();
         if viewers.viewers.len() < VIEWERS {
@@ -182,7 +182,7 @@ impl Worker {
     fn trace_message(&self, trace: Trace, limit: Option<u32>) -> TraceMessage {
         let (client, pid) = trace
             .host
-            .map_or((None, None), |host| self.mux.host_name(host));
+            .map_or((None, None), |host| self.core.mux.host_name(host));
         let (outcome, code) = trace.outcome.map_or((None, None), outcome);
         let redactor = self
             .past

@@ -1,0 +1,124 @@
+//! The configuration of one server, as its instance knows it.
+//!
+//! Says what runs and what is to be said of the file; it never reads one.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::config::diagnostics::Diagnostic;
+use crate::config::fingerprint::Fingerprint;
+use crate::config::spec::{Policy, ServerSpec};
+
+/// How a new configuration reaches the running child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It does not concern the child (only what is known of the file has changed).
+    Noted,
+    Live,
+    Restart,
+}
+
+/// The configuration of one server as its instance knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// What runs; absent if there never was a valid file, or the file is gone.
+    pub spec: Option<Arc<ServerSpec>>,
+    pub verdict: Verdict,
+    /// The file that the server has, had or would have.
+    pub file: PathBuf,
+    /// The configuration in which `spec` was applied.
+    pub generation: u64,
+    /// Tells `spec` from others, for `status`.
+    pub hash: Option<Fingerprint>,
+}
+
+/// What is to be said of the server's file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    Ok,
+    /// At least one error; the last good specification, if any, stays.
+    Invalid(Vec<Diagnostic>),
+    /// It was there and is gone.
+    Removed,
+    /// It never was.
+    Unknown,
+}
+
+impl Setting {
+    /// Of a name that has no file.
+    pub fn unknown(file: PathBuf) -> Self {
+        Self {
+            spec: None,
+            verdict: Verdict::Unknown,
+            file,
+            generation: 0,
+            hash: None,
+        }
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.verdict, Verdict::Unknown)
+    }
+
+    /// Whether nothing in the file system stands for this server.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.verdict, Verdict::Unknown | Verdict::Removed)
+    }
+
+    /// Whether there is a valid specification that is not disabled.
+    pub fn may_run(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.enabled)
+    }
+
+    pub fn is_disabled(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| !spec.enabled)
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.spec
+            .as_ref()
+            .map_or_else(Policy::default, |spec| spec.policy.clone())
+    }
+
+    /// Why nothing is served, where the server's file is the reason.
+    pub fn fault(&self, name: &str) -> Option<String> {
+        let file = self.file.display();
+        match (&self.spec, &self.verdict) {
+            (_, Verdict::Removed) => Some(format!("server \"{name}\" was removed: {file} is gone")),
+            (_, Verdict::Unknown) => Some(format!(
+                "no server \"{name}\" is configured: there is no {file}"
+            )),
+            (None, Verdict::Invalid(errors)) => {
+                let first = errors
+                    .first()
+                    .map(Diagnostic::to_line_with_hint)
+                    .unwrap_or_default();
+                Some(format!(
+                    "the configuration of \"{name}\" is invalid: {first}"
+                ))
+            }
+            (Some(spec), _) if !spec.enabled => {
+                Some(format!("server \"{name}\" is disabled in {file}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What to do about that fault.
+    pub fn remedy(&self) -> Option<String> {
+        let file = self.file.display();
+        match (&self.spec, &self.verdict) {
+            (_, Verdict::Removed | Verdict::Unknown) => Some(format!(
+                "`mcpd status` lists the servers; to have this one, write {file} and run `mcpd reload`"
+            )),
+            (None, Verdict::Invalid(_)) => Some(
+                "`mcpd check` shows all that is wrong; `mcpd reload` applies what you mend"
+                    .to_owned(),
+            ),
+            (Some(spec), _) if !spec.enabled => Some(format!(
+                "set `enabled = true` in {file} and run `mcpd reload`"
+            )),
+            _ => None,
+        }
+    }
+}
