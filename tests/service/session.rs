@@ -6,7 +6,7 @@
 //! Where that cannot be, the test says so.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -568,7 +568,8 @@ fn the_journal_and_credentials_are_the_services() {
     );
 }
 
-/// Fault 34: a daemon that hangs is killed by the watchdog, with all that it has started, and comes back.
+/// Fault 34: a daemon that hangs is killed by the watchdog, with all that it has started, and comes back: one
+/// that does nothing at all, and one in which only the owner of the state does nothing.
 #[test]
 fn a_daemon_that_hangs_is_replaced() {
     in_session(
@@ -579,22 +580,40 @@ fn a_daemon_that_hangs_is_replaced() {
                 "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n",
             );
             session.mcpd(&["service", "install"]).expect(0);
-            session.mcpd(&["call", "fake", "sum", "a=1"]).expect(0);
-            let (pid, before) = (session.main_pid(), session.processes());
-            kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("it runs");
-            wait_until("another runs", || {
-                let now = session.main_pid();
-                let active = session.property("mcpd.service", "ActiveState") == "active";
-                (now != 0 && now != pid && active).then_some(())
+            expect_replaced(session, |pid| {
+                kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("it runs");
             });
-            for survivor in session.processes() {
-                assert!(!before.contains(&survivor), "{survivor} survived");
-            }
-            let journal =
-                session.run(Command::new("journalctl").args(["--user", "-o", "cat", "-n", "200"]));
-            assert!(journal.text.contains("watchdog"), "{}", journal.text);
+            expect_replaced(session, |_| {
+                let mut stream = UnixStream::connect(session.socket()).expect("it listens");
+                let attach = r#"{"jsonrpc":"2.0","id":1,"method":"attach","params":{"server":"fault-block","client":"x","directory":"/"}}"#;
+                writeln!(stream, "{attach}").expect("it reads");
+                // Until the daemon's end: it cannot answer.
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap_or(0);
+                assert_eq!(answer, "");
+            });
             fs::remove_dir_all(session.path(".config/systemd/user/mcpd.service.d"))
                 .expect("the drop-in");
         },
     );
+}
+
+/// The daemon, which `hang` keeps from working, is ended by the watchdog with all that it has started.
+fn expect_replaced(session: &Session, hang: impl FnOnce(i32)) {
+    session.mcpd(&["call", "fake", "sum", "a=1"]).expect(0);
+    let (pid, before) = (session.main_pid(), session.processes());
+    hang(pid);
+    wait_until("another runs", || {
+        let now = session.main_pid();
+        let active = session.property("mcpd.service", "ActiveState") == "active";
+        (now != 0 && now != pid && active).then_some(())
+    });
+    for survivor in session.processes() {
+        assert!(!before.contains(&survivor), "{survivor} survived");
+    }
+    let told = ["--user", "-o", "cat", "-n", "200"];
+    let journal = session.run(Command::new("journalctl").args(told));
+    let ended = format!("Killing process {pid} ");
+    assert!(journal.text.contains("watchdog"), "{}", journal.text);
+    assert!(journal.text.contains(&ended), "{}", journal.text);
 }
