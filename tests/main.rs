@@ -27,6 +27,7 @@ mod moving;
 mod notifications;
 mod pass_through;
 mod paths_args;
+mod pictures;
 mod readme;
 mod reload;
 mod restart;

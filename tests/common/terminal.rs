@@ -73,6 +73,11 @@ impl Terminal {
         self.screen.lock().expect("the screen").screen().contents()
     }
 
+    /// Looks at the screen with its colours.
+    pub(crate) fn with_screen<T>(&self, look: impl FnOnce(&vt100::Screen) -> T) -> T {
+        look(self.screen.lock().expect("the screen").screen())
+    }
+
     /// Waits until the screen shows `text`, and gives the whole screen.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         wait_until(&format!("{text:?} on the screen"), || {

@@ -12,8 +12,12 @@ use crate::cli::output::{Output, Style, Tone};
 use crate::cli::status::render_size;
 use crate::control::{TraceLine, TraceMessage};
 
-/// Columns besides host and method: time, arrow, ids, size, time taken, outcome, and the blanks.
-const FIXED: usize = 12 + 2 + 1 + 2 + 2 + 2 + 9 + 2 + 6 + 2 + 6 + 2 + 5;
+/// Columns besides host, method and size: time, arrow, ids, time taken, outcome, and the blanks.
+const FIXED: usize = 12 + 2 + 1 + 2 + 2 + 2 + 9 + 2 + 6 + 2 + 12;
+/// The size with its blanks.
+const SIZE: usize = 6 + 2;
+/// A terminal that is narrower has no room for the size.
+const ROOMY: usize = 100;
 /// Where the line below a message begins.
 const INDENT: usize = 17;
 
@@ -22,17 +26,21 @@ const INDENT: usize = 17;
 pub(super) struct Lines {
     style: Style,
     is_terminal: bool,
+    has_size: bool,
     host: usize,
     method: usize,
 }
 
 impl Lines {
     pub(super) fn new(output: Output) -> Self {
-        let room = output.width.map_or(56, |width| width.saturating_sub(FIXED));
+        let has_size = output.width.is_none_or(|width| width >= ROOMY);
+        let fixed = FIXED + if has_size { SIZE } else { 0 };
+        let room = output.width.map_or(56, |width| width.saturating_sub(fixed));
         let host = (room * 2 / 5).clamp(8, 24);
         Self {
             style: output.style,
             is_terminal: output.is_terminal,
+            has_size,
             host,
             method: room.saturating_sub(host).clamp(12, 34),
         }
@@ -63,14 +71,17 @@ impl Lines {
             "←"
         };
         let (host_width, method_width) = (self.host, self.method);
+        let size = match self.has_size {
+            true => format!("  {:>6}", render_size(message.bytes)),
+            false => String::new(),
+        };
         let took = message.took_us.map(render_took).unwrap_or_default();
         let mut text = format!(
-            "{}  {arrow}  {:host_width$}  {:method_width$}  {:9}  {:>6}  {took:>6}  {}",
+            "{}  {arrow}  {:host_width$}  {:method_width$}  {:9}{size}  {took:>6}  {}",
             time(&message.at),
             cut(&host(message), host_width),
             cut(&what(message), method_width),
             cut(&ids(message), 9),
-            render_size(message.bytes),
             self.outcome(message),
         );
         text.truncate(text.trim_end().len());
@@ -215,7 +226,8 @@ mod tests {
         let lines = lines(Some(80));
         let answer = TraceMessage {
             took_us: Some(123),
-            outcome: Some("ok".to_owned()),
+            outcome: Some("error".to_owned()),
+            code: Some(-31001),
             ..message()
         };
         let text = lines.message(&answer);
