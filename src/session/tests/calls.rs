@@ -378,6 +378,7 @@ fn tasks_are_not_served_where_hosts_share() {
 #[test]
 fn other_notifications_of_a_host_keep_their_place_among_its_requests() {
     let mut bench = Bench::serving(config(), &[A]);
+    bench.judges.tainted.add("notifications/x");
     let other = notification("notifications/x", r#"{"k":1.0}"#);
     bench.mux.handle_host_line(A, line(call("1")), bench.now);
     bench.mux.handle_host_line(A, line(&other), bench.now);

@@ -169,6 +169,7 @@ fn a_host_that_does_not_read_is_detached_and_delays_nobody() {
 #[test]
 fn one_answer_of_any_size_passes() {
     let mut bench = Bench::serving(config(), &[A]);
+    bench.judges.tainted.add("tools/call");
     bench.host(A, &call("1"));
     bench
         .mux

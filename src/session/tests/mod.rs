@@ -9,6 +9,7 @@ mod handshakes;
 mod idle;
 mod interleavings;
 mod journals;
+mod judged;
 mod limits;
 mod modern_children;
 mod modern_hosts;
@@ -18,6 +19,9 @@ mod restarts;
 mod sequences;
 mod waiting;
 mod watchdog;
+
+#[path = "../../../tests/common/judge.rs"]
+mod judge;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +35,8 @@ use super::{
 use crate::ids::{Generation, HostKey};
 use crate::protocol::{EraChoice, Line, LineReader};
 use crate::time::Moment;
+
+use judge::{Judge, Peer, Tainted};
 
 pub(super) const A: HostKey = HostKey(1);
 pub(super) const B: HostKey = HostKey(2);
@@ -57,6 +63,29 @@ pub(super) struct Bench {
     /// Calls that have ended.
     pub(super) ended: Vec<CallEnd>,
     child_reader: LineReader,
+    judges: Judges,
+}
+
+/// What was said on each connection, held against the schemas of its version.
+#[derive(Default)]
+struct Judges {
+    hosts: BTreeMap<HostKey, Judge>,
+    child: Option<Judge>,
+    tainted: Tainted,
+}
+
+impl Judges {
+    fn host(&mut self, host: HostKey) -> &mut Judge {
+        let tainted = self.tainted.clone();
+        let new = || Judge::new(Peer::Host, tainted);
+        self.hosts.entry(host).or_insert_with(new)
+    }
+
+    fn child(&mut self) -> &mut Judge {
+        let tainted = self.tainted.clone();
+        let new = || Judge::new(Peer::Child, tainted);
+        self.child.get_or_insert_with(new)
+    }
 }
 
 /// The line that `text` is.
@@ -91,6 +120,7 @@ impl Bench {
             hosts: BTreeMap::new(),
             child: Vec::new(),
             actions: Vec::new(),
+            judges: Judges::default(),
             ended: Vec::new(),
         }
     }
@@ -128,6 +158,7 @@ impl Bench {
     /// Starts a child; its handshake is written.
     pub(super) fn start(&mut self) {
         self.generation = self.generation.next();
+        self.judges.child = None;
         self.mux.set_service(Service::Serving, self.now);
         self.mux
             .handle_child_started(self.generation, None, self.now);
@@ -164,12 +195,14 @@ impl Bench {
 
     /// A host sends a line.
     pub(super) fn host(&mut self, host: HostKey, text: &str) {
+        self.judges.host(host).heard(text.as_bytes());
         self.mux.handle_host_line(host, line(text), self.now);
         self.pump();
     }
 
     /// The child writes a line.
     pub(super) fn child(&mut self, text: impl AsRef<[u8]>) {
+        self.judges.child().heard(text.as_ref());
         // One reader for all of its lines: what one line is may depend on the one before it.
         self.child_reader.feed(text.as_ref());
         self.child_reader.feed(b"\n");
@@ -210,7 +243,9 @@ impl Bench {
                 MuxAction::HostReady(host) => self.pump_host(host),
                 MuxAction::ChildReady => {
                     while let Some(frame) = self.mux.poll_child_frame(self.now) {
-                        self.child.push(text(&frame.to_vec()));
+                        let frame = text(&frame.to_vec());
+                        judged(self.judges.child().wrote(frame.as_bytes()));
+                        self.child.push(frame);
                     }
                 }
                 MuxAction::CallEnded(end) => self.ended.push(*end),
@@ -228,10 +263,9 @@ impl Bench {
     fn pump_host(&mut self, host: HostKey) {
         while let Some(next) = self.mux.poll_host_frame(host) {
             self.mux.host_frame_written(host, next.frame.len());
-            self.hosts
-                .entry(host)
-                .or_default()
-                .push(text(&next.frame.to_vec()));
+            let frame = text(&next.frame.to_vec());
+            judged(self.judges.host(host).wrote(frame.as_bytes()));
+            self.hosts.entry(host).or_default().push(frame);
         }
     }
 
@@ -278,6 +312,13 @@ impl Bench {
         assert_eq!(self.mux.turns.caller(), None);
         assert_eq!(self.pool.used_bytes(), 0);
         assert_eq!(self.mux.poll_timeout(), None);
+    }
+}
+
+#[track_caller]
+fn judged(verdict: Result<(), String>) {
+    if let Err(why) = verdict {
+        panic!("a message does not fit the schema of its version, {why}");
     }
 }
 

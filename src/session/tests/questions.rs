@@ -350,12 +350,15 @@ fn a_retry_must_be_the_same_request_with_a_good_answer_and_may_be_mended() {
     bench.expect_quiet();
 }
 
+/// The parameters of a question that is a form.
+const FORM: &str = r#"{"message":"m","requestedSchema":{"type":"object","properties":{}}}"#;
+
 #[test]
 fn what_a_retry_leaves_out_or_came_meanwhile_goes_into_the_next_round() {
     let mut bench = asking(&[], &[A]);
     bench.host(A, &calls("1", ""));
     bench.child(asks("7"));
-    bench.child(request("8", "elicitation/create", r#"{"message":"m"}"#));
+    bench.child(request("8", "elicitation/create", FORM));
     let first = expect_asked(
         &mut bench,
         A,
@@ -363,7 +366,7 @@ fn what_a_retry_leaves_out_or_came_meanwhile_goes_into_the_next_round() {
         r#""q1":{"method":"roots/list","params":{}}"#,
     );
     bench.take_child();
-    let elicit = r#""q2":{"method":"elicitation/create","params":{"message":"m"}}"#;
+    let elicit = &format!(r#""q2":{{"method":"elicitation/create","params":{FORM}}}"#);
     bench.host(A, &retry("2", &first, "{}"));
     let both = format!(r#""q1":{{"method":"roots/list","params":{{}}}},{elicit}"#);
     let second = expect_asked(&mut bench, A, "2", &both);

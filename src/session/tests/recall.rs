@@ -7,7 +7,7 @@ use super::super::{
 };
 use super::{A, B, Bench, call, config, initialize, request, unavailable};
 
-const TOOLS: &str = r#"{"tools":[{"name":"ls", "n":1.0},{"name":"rm"}]}"#;
+const TOOLS: &str = r#"{"tools":[{"name":"ls", "n":1.0,"inputSchema":{"type":"object"}},{"name":"rm","inputSchema":{"type":"object"}}]}"#;
 
 fn list(id: &str) -> String {
     request(id, "tools/list", "{}")
@@ -82,7 +82,7 @@ fn the_rules_for_tools_are_those_of_now() {
     bench.host(A, &list("2"));
     bench.expect_host(
         A,
-        &[r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"ls", "n":1.0}]}}"#],
+        &[r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"ls", "n":1.0,"inputSchema":{"type":"object"}}]}}"#],
     );
 }
 
@@ -102,7 +102,10 @@ fn check_difference(now: &str, expected: &[&str]) {
 fn a_difference_is_told_when_the_child_is_there() {
     check_difference(TOOLS, &[]);
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
-    check_difference(r#"{"tools":[{"name":"ls", "n":1.0}]}"#, &[changed]);
+    check_difference(
+        r#"{"tools":[{"name":"ls", "n":1.0,"inputSchema":{"type":"object"}}]}"#,
+        &[changed],
+    );
 }
 
 #[test]
