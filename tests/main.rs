@@ -14,6 +14,7 @@ mod connect;
 mod containment;
 mod coverage;
 mod daemon_socket;
+mod discovery;
 mod env_secrets;
 mod figures;
 mod flow;

@@ -4,6 +4,7 @@
 //! and it records what it saw, so that a test can tell what reached the child. It decides nothing about
 //! mcpd and never checks anything itself. Blocking code and threads only: it has to start fast.
 
+mod eras;
 mod options;
 mod output;
 mod record;

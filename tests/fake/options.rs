@@ -97,6 +97,12 @@ pub(crate) const SWITCHES: &[Switch] = &[
         "--strict-ids",
         "refuse ids and tokens that are no integers from 1 to 2^31",
     ),
+    valued(
+        "--discover",
+        "KIND",
+        "answer server/discover: modern | late | both | none | exit | no-message | names=V+V | CODE",
+    ),
+    flag("--read-late", "read nothing before a second write waits"),
     flag("--drop-ping", "never answer ping"),
     flag("--refuse-level", "answer logging/setLevel with -32601"),
     flag("--exit-on-cr", "exit 7 if a line ends in CR"),

@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::record::Record;
 use crate::signals::{self, Obey};
 use crate::tools::{self, Call};
-use crate::{linger, pause, tree};
+use crate::{eras, linger, pause, tree};
 
 /// Speaks every legacy version, the newest preferred.
 const VERSIONS: &str = "2025-11-25,2025-06-18,2025-03-26,2024-11-05";
@@ -47,6 +47,10 @@ struct Envelope<'l> {
 struct Shared {
     initializes: u32,
     initialized: u32,
+    discoveries: u32,
+    /// The id of a discovery that was not answered yet.
+    open_discovery: Option<String>,
+    is_modern: bool,
     calls_answered: u64,
     running: u64,
     cancelled: HashSet<String>,
@@ -108,6 +112,9 @@ pub(crate) fn serve(options: Options) -> ExitCode {
     server.write_banner();
     if let Some(delay_ms) = server.options.number("--ready-after") {
         pause(Duration::from_millis(delay_ms));
+    }
+    if server.options.has("--read-late") {
+        eras::wait_for_second_write();
     }
     server.read_messages();
     server.end_of_input()
@@ -229,6 +236,9 @@ impl Server {
         }
         let params = params.map_or("{}", RawValue::get);
         match method {
+            "server/discover" => eras::discovered(self, id),
+            "subscriptions/listen" if self.is_modern() => eras::acknowledge(self, id, params),
+            "initialize" if eras::refuses_initialize(self, id) => {}
             "initialize" => self.handle_initialize(id, params),
             "ping" if self.options.has("--drop-ping") => {}
             "ping" => self.result(id, "{}"),
@@ -311,6 +321,30 @@ impl Server {
             Some("exit") => process::exit(5),
             Some(other) => panic!("unknown --initialize {other}"),
         }
+        eras::after_initialize(self);
+    }
+
+    /// Notes a discovery, and says which one it is.
+    pub(crate) fn count_discovery(&self, id: &str) -> u32 {
+        let mut shared = self.lock();
+        shared.open_discovery = Some(id.to_owned());
+        shared.discoveries += 1;
+        shared.discoveries
+    }
+
+    /// The discovery that was not answered yet.
+    pub(crate) fn take_discovery(&self) -> Option<String> {
+        self.lock().open_discovery.take()
+    }
+
+    /// Speaks the modern era from now on, if no session was opened.
+    pub(crate) fn become_modern(&self) {
+        let mut shared = self.lock();
+        shared.is_modern = shared.initializes == 0;
+    }
+
+    fn is_modern(&self) -> bool {
+        self.lock().is_modern
     }
 
     fn handle_notification(self: &Arc<Self>, method: &str, params: Option<&RawValue>) {
@@ -502,6 +536,10 @@ impl Server {
     }
 
     pub(crate) fn result(&self, id: &str, result: &str) {
+        let result = match self.is_modern() {
+            true => Cow::Owned(eras::complete(result)),
+            false => Cow::Borrowed(result),
+        };
         self.output.line(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
         ));
