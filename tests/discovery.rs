@@ -24,6 +24,12 @@ fn expect(daemon: &TestDaemon, status: &Value, era: &str, starts: usize) {
     let mut host = daemon.socket_host("fake");
     host.initialize();
     assert_eq!(host.text("sum", json!({"a": 2, "b": 3})), "5");
+    let attachment = &daemon.server_status("fake")["attachments"][0];
+    let translated = match era {
+        "modern" => json!("legacy host, modern server"),
+        _ => Value::Null,
+    };
+    assert_eq!(attachment["translated"], translated, "{attachment}");
     let record = daemon.record("fake");
     assert_eq!(record.starts(), starts, "starts of the server");
     let handshakes = record.with_method("notifications/initialized").len();
@@ -66,6 +72,13 @@ fn a_discovery_that_is_answered_means_modern() {
     let (daemon, status) = running(&["--discover", "modern"]);
     expect(&daemon, &status, "modern", 1);
     assert!(daemon.record("fake").with_method("initialize").is_empty());
+    let mut host = daemon.socket_host("fake");
+    host.initialize();
+    let shown = daemon.mcpd(&["status", "fake"]).stdout;
+    let told = "2025-11-25 (translated: legacy host, modern server)";
+    assert!(shown.contains(told), "{shown}");
+    let shown = daemon.mcpd(&["status", "--hosts"]).stdout;
+    assert!(shown.contains("2025-11-25 (translated)"), "{shown}");
 }
 
 /// `-32022` says what the child speaks: a modern version that is common counts first.

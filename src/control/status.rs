@@ -327,6 +327,8 @@ pub struct AttachmentStatus {
     pub era: Option<String>,
     /// The protocol version that it was told, or that its last request named.
     pub version: Option<String>,
+    /// Between which eras its messages are translated, host first: `legacy host, modern server`.
+    pub translated: Option<String>,
     /// Its requests that are written and not answered.
     pub open: u64,
     /// Its requests that the server has not seen yet.

@@ -40,7 +40,14 @@ pub(super) fn render_hosts(
 
 /// `Claude Code, claude 4711, 2025-11-25, 1 open`: one host in one line.
 pub(super) fn render_host(attachment: &AttachmentStatus) -> String {
-    let mut parts = vec![client(attachment), process(attachment), version(attachment)];
+    let mut parts = vec![client(attachment), process(attachment)];
+    // Here is room to say between what it is translated.
+    parts.push(match (&attachment.version, &attachment.translated) {
+        (Some(version), Some(eras)) => {
+            format!("{} (translated: {})", escape(version), escape(eras))
+        }
+        _ => version(attachment),
+    });
     parts.retain(|part| part != "-");
     let mut counted = |count: u64, word: &str| {
         if count > 0 {
@@ -73,7 +80,13 @@ fn process(attachment: &AttachmentStatus) -> String {
 }
 
 fn version(attachment: &AttachmentStatus) -> String {
-    attachment.version.as_deref().map_or("-".to_owned(), escape)
+    let Some(version) = attachment.version.as_deref() else {
+        return "-".to_owned();
+    };
+    match attachment.translated.is_some() {
+        true => format!("{} (translated)", escape(version)),
+        false => escape(version),
+    }
 }
 
 fn unread(attachment: &AttachmentStatus) -> String {

@@ -13,6 +13,7 @@ use crate::control::{
     AttachmentStatus, CallsStatus, ConfigStatus, ConfigVerdict, Desired, ExecStatus, ExitStatus,
     ProcessStatus, ProtocolStatus, RunResult, ServerStatus, State, StopStatus, StopStep, Substate,
 };
+use crate::protocol::Era;
 use crate::session::{HostSnapshot, MuxSnapshot, Turn};
 use crate::supervise::state::EndedRun;
 use crate::supervise::{self, SupervisorStatus};
@@ -140,7 +141,7 @@ impl Worker {
                 .collect(),
             exec: self.exec_status(&supervisor),
             protocol: self.protocol_status(&mux),
-            attachments: mux.hosts.iter().map(attachment).collect(),
+            attachments: attachments(&mux),
             requests: calls_status(&mux, self.last_activity, &times),
             stderr_tail: self.past.tail.last(STATUS_LINES),
             violations: mux.counters.noise_lines,
@@ -391,15 +392,25 @@ fn calls_status(mux: &MuxSnapshot, last_activity: Option<Moment>, times: &Times)
     }
 }
 
-fn attachment(host: &HostSnapshot) -> AttachmentStatus {
+fn attachments(mux: &MuxSnapshot) -> Vec<AttachmentStatus> {
+    let spoken = mux.child.as_ref().map(|child| child.version.era());
+    mux.hosts
+        .iter()
+        .map(|host| attachment(host, spoken))
+        .collect()
+}
+
+fn attachment(host: &HostSnapshot, spoken: Option<Era>) -> AttachmentStatus {
+    let era = host.version.map(|version| version.era());
+    let pairing = era.zip(spoken).filter(|(host, child)| host != child);
     AttachmentStatus {
         attachment: host.key.0,
         client: host.client.clone(),
         pid: host.pid,
-        era: host
-            .version
-            .map(|version| version.era().as_str().to_owned()),
+        era: era.map(|era| era.as_str().to_owned()),
         version: host.version.map(|version| version.as_str().to_owned()),
+        translated: pairing
+            .map(|(host, child)| format!("{} host, {} server", host.as_str(), child.as_str())),
         open: host.open as u64,
         waiting: host.waiting as u64,
         turn: match host.turn {
