@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
+use tokio::task::JoinHandle;
 
 use crate::config::fingerprint::{Fingerprint, HashKey};
 use crate::config::regular_file::read_regular_file;
@@ -49,8 +50,9 @@ impl Eras {
             .find(|era| era.as_str() == name)
     }
 
-    /// Takes in what a child has taught, and writes it down without holding anybody up.
-    pub(crate) fn learn(self: &Arc<Self>, key: String, lesson: Lesson) {
+    /// Takes in what a child has taught, and writes it down without holding anybody up; nobody has
+    /// to wait for that.
+    pub(crate) fn learn(self: &Arc<Self>, key: String, lesson: Lesson) -> JoinHandle<()> {
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.shift_remove(&key);
@@ -68,7 +70,7 @@ impl Eras {
             if let Err(error) = eras.write() {
                 tracing::warn!(%error, path = %eras.path.display(), "cannot remember an era");
             }
-        });
+        })
     }
 
     /// Writes all that is known at this moment; two that write at once write the same in the end,
@@ -119,14 +121,19 @@ mod tests {
             .build()
             .expect("a runtime");
         let eras = Arc::new(Eras::load(path.clone()));
+        let lessons = [
+            ("a", Lesson::Era(Era::Modern)),
+            ("b", Lesson::Era(Era::Legacy)),
+            ("c", Lesson::Era(Era::Legacy)),
+            ("c", Lesson::Forget),
+        ];
+        // The end of a runtime drops what has not begun yet, so each is waited for.
         runtime.block_on(async {
-            eras.learn("a".to_owned(), Lesson::Era(Era::Modern));
-            eras.learn("b".to_owned(), Lesson::Era(Era::Legacy));
-            eras.learn("c".to_owned(), Lesson::Era(Era::Legacy));
-            eras.learn("c".to_owned(), Lesson::Forget);
+            let writes = lessons.map(|(key, lesson)| eras.learn(key.to_owned(), lesson));
+            for write in writes {
+                write.await.expect("it is written");
+            }
         });
-        // The end of the runtime waits for what it runs aside.
-        drop(runtime);
         let again = Eras::load(path.clone());
         assert_eq!(again.of("a"), Some(Era::Modern));
         assert_eq!(again.of("b"), Some(Era::Legacy));
