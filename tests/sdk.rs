@@ -4,6 +4,7 @@
 //! loudly and counted by `tests/run`.
 
 mod eras;
+mod hosts;
 
 use std::collections::BTreeSet;
 use std::fs;
