@@ -34,6 +34,7 @@ mod reload;
 mod restart;
 mod sdk;
 mod service;
+mod sharing;
 mod starts;
 mod status;
 mod stderr_logs;

@@ -101,6 +101,7 @@ fn the_reference_is_complete() {
         "message_limit",
         "protocol",
         "interactive",
+        "sharing",
         "memory_limit",
         "memory",
         "tasks",

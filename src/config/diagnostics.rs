@@ -47,8 +47,6 @@ pub enum Code {
     /// The text is not TOML, or a line is not one of an environment file.
     Syntax,
     UnknownKey,
-    /// A key of the documentation that this version does not have.
-    NotAvailable,
     MissingKey,
     Type,
     Value,

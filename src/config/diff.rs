@@ -157,7 +157,7 @@ macro_rules! differing {
 
 fn launch_keys(old: &LaunchSpec, new: &LaunchSpec) -> Vec<String> {
     let mut keys = differing!(old, new, LaunchSpec {
-        command => "command", args => "args", cwd => "cwd", env_file => "env_file",
+        command => "command", args => "args", cwd => "cwd", sharing => "sharing", env_file => "env_file",
         pass_env => "pass_env", path => "path", inherit_env => "inherit_env", proxy_env => "proxy_env",
     }, but env, limits);
     keys.extend(differing!(&old.limits, &new.limits, ResourceLimits {

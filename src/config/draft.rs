@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::expand::Template;
 use super::spec::{
-    EnvValue, LaunchSpec, Policy, Protocol, ResourceLimits, Restart, ServerName, ServerSpec, Start,
-    ToolRules,
+    EnvValue, LaunchSpec, Policy, Protocol, ResourceLimits, Restart, ServerName, ServerSpec,
+    Sharing, Start, ToolRules,
 };
 
 /// The keys of a file or of `[defaults]` that are there.
@@ -19,6 +19,7 @@ pub struct Draft {
     pub(super) command: Option<Template>,
     pub(super) args: Option<Vec<Template>>,
     pub(super) cwd: Option<Template>,
+    pub(super) sharing: Option<Sharing>,
     pub(super) description: Option<String>,
     pub(super) enabled: Option<bool>,
     pub(super) env: BTreeMap<String, EnvValue>,
@@ -61,6 +62,7 @@ impl Draft {
             command,
             args,
             cwd,
+            sharing,
             description,
             enabled,
             env_file,
@@ -111,6 +113,7 @@ impl Draft {
                 command: self.command?,
                 args: self.args.unwrap_or_default(),
                 cwd: self.cwd,
+                sharing: self.sharing.unwrap_or_default(),
                 env: self.env,
                 env_file: self.env_file,
                 pass_env: self.pass_env.unwrap_or_default(),

@@ -15,15 +15,16 @@ use super::draft::Draft;
 use super::environment::is_private_name;
 use super::expand::{Template, expand_home};
 use super::parse::{DaemonFile, Surroundings};
-use super::spec::{CommandValue, EnvValue, Protocol, Restart, Start};
+use super::spec::{CommandValue, EnvValue, Protocol, Restart, Sharing, Start};
 use super::suggest::{hint_for_key, nearest};
 use super::table::{Reader, Value, quote, quoted, split_words};
 
 /// The keys of a server's file, in the order of the documentation.
-pub(super) const SERVER_KEYS: [&str; 30] = [
+pub(super) const SERVER_KEYS: [&str; 31] = [
     "command",
     "args",
     "cwd",
+    "sharing",
     "description",
     "enabled",
     "env",
@@ -53,9 +54,6 @@ pub(super) const SERVER_KEYS: [&str; 30] = [
     "tools",
 ];
 
-/// Keys of the documentation that this version does not have.
-const LATER_KEYS: [&str; 1] = ["sharing"];
-
 const DAEMON_KEYS: [&str; 3] = ["defaults", "path", "memory_limit"];
 const TOOLS_KEYS: [&str; 2] = ["allow", "deny"];
 const LIMITS_KEYS: [&str; 3] = ["memory", "tasks", "open_files"];
@@ -66,6 +64,11 @@ const RESTART_NAMES: [(&str, Restart); 3] = [
     ("no", Restart::No),
 ];
 const START_NAMES: [(&str, Start); 2] = [("boot", Start::Boot), ("demand", Start::Demand)];
+const SHARING_NAMES: [(&str, Sharing); 3] = [
+    ("shared", Sharing::Shared),
+    ("per-host", Sharing::PerHost),
+    ("per-directory", Sharing::PerDirectory),
+];
 const PROTOCOL_NAMES: [(&str, Protocol); 3] = [
     ("auto", Protocol::Auto),
     ("legacy", Protocol::Legacy),
@@ -118,7 +121,7 @@ impl KeyReader<'_> {
                         .size("memory_limit", value, MEMORY_LIMIT_RANGE_BYTES);
                     file.config.memory_limit_bytes = size.unwrap_or(file.config.memory_limit_bytes);
                 }
-                key if SERVER_KEYS.contains(&key) || LATER_KEYS.contains(&key) => {
+                key if SERVER_KEYS.contains(&key) => {
                     self.unknown_key("", key, name.span(), &[]);
                     self.reader.hint(format!(
                         "`{key}` is a server's; for all servers it goes under `[defaults]`"
@@ -182,6 +185,7 @@ impl KeyReader<'_> {
             "command" => draft.command = self.command(key, value),
             "args" => draft.args = self.templates(key, value),
             "cwd" => draft.cwd = reader.filled_template(key, value),
+            "sharing" => self.sharing(draft, key, value),
             "description" => draft.description = reader.string(key, value).map(str::to_owned),
             "enabled" => draft.enabled = reader.boolean(key, value),
             "env" => draft.env = self.env(key, value),
@@ -214,9 +218,6 @@ impl KeyReader<'_> {
             "protocol" => draft.protocol = self.one_of(key, value, &PROTOCOL_NAMES),
             "interactive" => draft.interactive = reader.boolean(key, value),
             "tools" => self.tools(draft, key, value),
-            name if LATER_KEYS.contains(&name) => {
-                self.not_available(key, span, &format!("`{key}`"));
-            }
             name => self.unknown_key(key, name, span, &SERVER_KEYS),
         }
     }
@@ -230,9 +231,36 @@ impl KeyReader<'_> {
         }
     }
 
-    fn not_available(&mut self, key: &str, span: Range<usize>, what: &str) {
-        let message = format!("{what} is not available in this version of mcpd");
-        self.reader.error(Code::NotAvailable, span, key, message);
+    fn sharing(&mut self, draft: &mut Draft, key: &str, value: &Value<'_>) {
+        draft.sharing = self.one_of(key, value, &SHARING_NAMES);
+        if draft.sharing == Some(Sharing::PerHost) {
+            let message =
+                format!("`{key} = \"per-host\"` is not available in this version of mcpd");
+            self.reader.wrong_value(key, value, message);
+        }
+    }
+
+    /// Refuses a working directory where each host brings its own. `draft` is the whole of what
+    /// holds for the server, `table` its own file.
+    pub(super) fn refuse_second_directory(&mut self, draft: &Draft, table: &DeTable<'_>) {
+        if draft.sharing != Some(Sharing::PerDirectory) || draft.cwd.is_none() {
+            return;
+        }
+        let (key, value) = match (table.get("cwd"), table.get("sharing")) {
+            (Some(value), _) => ("cwd", value),
+            (None, Some(value)) => ("sharing", value),
+            // Both stand in `mcpd.toml`; any key of this file names the server.
+            (None, None) => match table.get("command") {
+                Some(value) => ("cwd", value),
+                None => return,
+            },
+        };
+        let message = "`cwd` and `sharing = \"per-directory\"` exclude each other: every instance is started in the directory of its hosts".to_owned();
+        self.reader.wrong_value(key, value, message);
+        self.reader.hint(match key {
+            "cwd" if table.get("cwd").is_some() => "take one of them out".to_owned(),
+            _ => "`cwd` comes from `[defaults]` of mcpd.toml: take one of them out".to_owned(),
+        });
     }
 
     fn command(&mut self, key: &str, value: &Value<'_>) -> Option<Template> {

@@ -56,7 +56,8 @@ pub fn parse_server(
         reader: Reader::new(source),
         surroundings,
     };
-    let draft = keys.draft(&table, "");
+    let draft = keys.draft(&table, "").or(defaults);
+    keys.refuse_second_directory(&draft, &table);
     add_quietly(&mut diagnostics, keys.reader.diagnostics);
     let has_command = table.contains_key("command") || defaults.command.is_some();
     if !has_command && !malformed && !diagnostics.iter().any(may_mean_command) {
@@ -64,7 +65,7 @@ pub fn parse_server(
     }
     Diagnostic::sort(&mut diagnostics);
     cut_after_open_bracket(source, &mut diagnostics);
-    match draft.or(defaults).into_spec(name, source.file()) {
+    match draft.into_spec(name, source.file()) {
         Some(spec) if diagnostics.is_empty() => Ok(spec),
         _ => Err(diagnostics),
     }
@@ -216,7 +217,8 @@ mod tests {
     use crate::config::diagnostics::Severity;
     use crate::config::expand::Template;
     use crate::config::spec::{
-        CommandValue, EnvValue, Policy, Protocol, ResourceLimits, Restart, Start, ToolRules,
+        CommandValue, EnvValue, Policy, Protocol, ResourceLimits, Restart, Sharing, Start,
+        ToolRules,
     };
     use proptest::prelude::*;
     use std::path::PathBuf;
@@ -481,7 +483,7 @@ mod tests {
             "restart = \"no\"\n",
             "memory = 1\n",
             "[defaults]\n",
-            "sharing = \"shared\"\n",
+            "sharing = \"shard\"\n",
             "stop_timout = \"1s\"\n",
             "[defaults.env]\n",
             "A = 1\n",
@@ -505,10 +507,11 @@ mod tests {
         4 | memory = 1
           | ^^^^^^
           = did you mean `memory_limit`?
-        /c/mcpd.toml:6:1: error: `defaults.sharing` is not available in this version of mcpd
+        /c/mcpd.toml:6:11: error: `defaults.sharing` must be "shared", "per-host" or "per-directory", not "shard"
           |
-        6 | sharing = "shared"
-          | ^^^^^^^
+        6 | sharing = "shard"
+          |           ^^^^^^^
+          = did you mean "shared"?
         /c/mcpd.toml:7:1: error: unknown key `defaults.stop_timout`
           |
         7 | stop_timout = "1s"
@@ -1009,14 +1012,17 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_later_versions_are_refused_by_name() {
-        let text = "command = \"x\"\nsharing = \"per-host\"\n";
+    fn a_directory_of_its_own_excludes_that_of_the_hosts() {
+        let text = "command = \"x\"\ncwd = \"/\"\nsharing = \"per-directory\"\n";
         insta::assert_snapshot!(errors(text), @r##"
-        /c/servers.d/x.toml:2:1: error: `sharing` is not available in this version of mcpd
+        /c/servers.d/x.toml:2:7: error: `cwd` and `sharing = "per-directory"` exclude each other: every instance is started in the directory of its hosts
           |
-        2 | sharing = "per-host"
-          | ^^^^^^^
+        2 | cwd = "/"
+          |       ^^^
+          = take one of them out
         "##);
+        let spec = parse("command = \"x\"\ncwd = \"/\"\nsharing = \"shared\"\n");
+        assert_eq!(spec.launch.sharing, Sharing::Shared);
     }
 
     #[test]

@@ -43,6 +43,10 @@ fn property(key: &str) -> Value {
         ),
         "args" => described(texts, "Its arguments"),
         "cwd" => described(text, "Working directory; the home directory without it"),
+        "sharing" => json!({
+            "description": "How many processes there are of it",
+            "enum": ["shared", "per-host", "per-directory"],
+        }),
         "description" => described(text, "Shown in `mcpd status`"),
         "enabled" => described(truth, "Whether it may run"),
         "env" => json!({

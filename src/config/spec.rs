@@ -103,6 +103,8 @@ pub struct LaunchSpec {
     pub command: Template,
     pub args: Vec<Template>,
     pub cwd: Option<Template>,
+    /// Who has a process of their own; it decides where that is started, and for whom.
+    pub sharing: Sharing,
     pub env: BTreeMap<String, EnvValue>,
     /// Absolute.
     pub env_file: Option<PathBuf>,
@@ -185,6 +187,18 @@ pub enum Start {
     Boot,
     /// When a host's request needs it.
     Demand,
+}
+
+/// How many processes there are of one server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// One for all hosts.
+    #[default]
+    Shared,
+    /// One for each host.
+    PerHost,
+    /// One for each working directory of the hosts, started there.
+    PerDirectory,
 }
 
 /// Which eras of MCP may be spoken with the child.

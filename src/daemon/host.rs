@@ -7,6 +7,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -304,11 +305,30 @@ async fn ask(shared: &Shared, request: Request) -> Reply {
 async fn ask_attach(shared: &Shared, attach: &Attach) -> Result<Attachment, ControlError> {
     let (answer, answered) = oneshot::channel();
     let server = attach.server.clone();
-    let event = registry::Event::Attach { server, answer };
+    let directory = match attach.directory.clone() {
+        Some(directory) => Some(real_directory(directory.into()).await),
+        None => None,
+    };
+    let event = registry::Event::Attach {
+        server,
+        directory,
+        answer,
+    };
     if shared.registry.send(event).await.is_err() {
         return Err(stopping());
     }
     answered.await.unwrap_or_else(|_| Err(stopping()))
+}
+
+/// The directory without links, so that one directory is one instance. One that cannot be looked at is
+/// left as it is: the start there will say what is wrong with it.
+async fn real_directory(directory: PathBuf) -> PathBuf {
+    let named = directory.clone();
+    let looking = tokio::task::spawn_blocking(move || std::fs::canonicalize(named));
+    match looking.await {
+        Ok(Ok(real)) => real,
+        Ok(Err(_)) | Err(_) => directory,
+    }
 }
 
 pub(super) fn stopping() -> ControlError {

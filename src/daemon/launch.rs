@@ -20,6 +20,7 @@ use crate::supervise::{LaunchPlan, SpawnFailure, Stage, inspect};
 use super::command_values::read_sources;
 use super::eras;
 use super::errand::Errand;
+use super::named::Named;
 use super::shared::Shared;
 
 /// The command that means this very program, whatever PATH says and wherever it was started from.
@@ -57,19 +58,24 @@ impl Prepared {
     }
 }
 
-/// Everything that the launcher needs for `generation` of `spec`.
+/// Everything that the launcher needs for `generation` of this instance of `spec`.
 ///
 /// # Errors
 /// What cannot be read, filled in or found.
 pub(crate) async fn prepare(
     spec: &ServerSpec,
     shared: &Shared,
+    named: &Named,
     generation: Generation,
 ) -> Result<(LaunchPlan, Prepared), SpawnFailure> {
     let sources = read_sources(spec, shared)
         .await
         .map_err(|errors| refused(&errors))?;
-    let launch = resolve(spec, &shared.base, &sources).map_err(|errors| refused(&errors))?;
+    let mut launch = resolve(spec, &shared.base, &sources).map_err(|errors| refused(&errors))?;
+    if let Some(directory) = named.owner().directory() {
+        directory.clone_into(&mut launch.cwd);
+        launch.shown.cwd = directory.display().to_string();
+    }
     let (executed, shown) =
         program(&launch).map_err(|failure| conceal(&launch.redactor, failure))?;
     let plan = LaunchPlan {
@@ -79,7 +85,7 @@ pub(crate) async fn prepare(
         cwd: launch.cwd.clone(),
         umask: shared.umask,
         limits: spec.launch.limits.clone(),
-        tag: shared.tag(spec.name.as_str(), generation),
+        tag: shared.tag(named.file_name(), generation),
     };
     let era_key = eras::key(&plan, &shown, &shared.hash_key);
     let prepared = Prepared {

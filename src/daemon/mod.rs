@@ -25,6 +25,7 @@ mod last_resort;
 mod launch;
 mod listen;
 mod log;
+mod named;
 mod port;
 mod reader;
 mod registry;

@@ -6,11 +6,13 @@
 
 mod answer;
 mod apply;
+mod instances;
 mod listeners;
 mod starts;
 mod watching;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +25,14 @@ use crate::config::paths::Paths;
 use crate::config::spec::{ServerName, ServerSpec};
 use crate::control::{ControlError, ErrorKind, Hello, Request, StatusSnapshot};
 use crate::ids::HostKey;
+use crate::instance::Owner;
 use crate::supervise::Mode;
 use crate::time::Moment;
 
 use super::clock;
 use super::facts::DaemonFacts;
 use super::last_resort::contained;
+use super::named::{Named, server_of};
 use super::shared::Shared;
 use super::systemd::render_status;
 use super::worker::{
@@ -62,6 +66,8 @@ pub(crate) enum Event {
     },
     Attach {
         server: String,
+        /// The working directory of the host, if it has said so.
+        directory: Option<PathBuf>,
         answer: oneshot::Sender<Result<Attachment, ControlError>>,
     },
     /// Where the server of this name is held.
@@ -100,7 +106,10 @@ pub(crate) struct Attachment {
 /// One server that has a worker.
 #[derive(Debug)]
 struct Slot {
+    named: Arc<Named>,
     worker: WorkerHandle,
+    /// It is on its way out, and nobody is attached to it any more.
+    is_leaving: bool,
     setting: Setting,
     attachments: usize,
     socket: ServerSocket,
@@ -225,9 +234,13 @@ impl Registry {
                 self.look_before(request.names()).await;
                 self.request(request, answer).await;
             }
-            Event::Attach { server, answer } => {
+            Event::Attach {
+                server,
+                directory,
+                answer,
+            } => {
                 self.look_before(std::slice::from_ref(&server)).await;
-                let attachment = self.attach(&server);
+                let attachment = self.attach(&server, directory);
                 // A host that left meanwhile returns its ticket by the drop.
                 drop(answer.send(attachment));
             }
@@ -267,9 +280,7 @@ impl Registry {
     /// All servers in one line.
     pub(crate) fn summary(&self) -> String {
         let servers: Vec<_> = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| !slot.setting.is_unknown())
+            .shown(&[])
             .map(|(name, slot)| (&**name, slot.worker.published.borrow().status.state))
             .collect();
         render_status(&servers, self.attachments())
@@ -315,17 +326,21 @@ impl Registry {
         drop(answer.send(reply));
     }
 
-    /// The worker for a new host, made if the name has none.
-    fn attach(&mut self, server: &str) -> Result<Attachment, ControlError> {
+    /// The worker for a new host, made if there is none.
+    fn attach(
+        &mut self,
+        asked: &str,
+        directory: Option<PathBuf>,
+    ) -> Result<Attachment, ControlError> {
         #[cfg(feature = "test-fakes")]
-        super::faults::in_registry(server);
+        super::faults::in_registry(asked);
         let refuse = |kind, message: String| Err(ControlError::new(kind, message));
         if self.ending.is_some() {
             return refuse(ErrorKind::Stopping, "the daemon is ending".to_owned());
         }
-        if ServerName::parse(server).is_none() {
+        if ServerName::parse(server_of(asked)).is_none() {
             let message = format!(
-                "{server:?} cannot be the name of a server: letters, digits, `.`, `_` and `-` only, at most 64"
+                "{asked:?} cannot be the name of a server: letters, digits, `.`, `_` and `-` only, at most 64"
             );
             return refuse(ErrorKind::InvalidParams, message);
         }
@@ -333,29 +348,14 @@ impl Registry {
             let message = format!("{ATTACHMENT_LIMIT} hosts are attached already");
             return refuse(ErrorKind::Overloaded, message);
         }
-        if !self.slots.contains_key(server) {
-            let strangers = self
-                .slots
-                .values()
-                .filter(|slot| slot.setting.is_unknown())
-                .count();
-            if strangers >= STRANGER_LIMIT {
-                let message = format!("no server \"{server}\" is configured");
-                return refuse(ErrorKind::Unavailable, message);
-            }
-            let file = self.paths.servers_dir().join(format!("{server}.toml"));
-            self.add_slot(server, Setting::unknown(file));
-        }
-        let (name, slot) = match self.slots.get_key_value(server) {
-            Some((name, _)) => (name.clone(), self.slots.get_mut(server)),
-            None => return refuse(ErrorKind::Internal, "the worker is gone".to_owned()),
-        };
-        let Some(slot) = slot else {
+        let key = self.shared.next_host();
+        let name = self.place(asked, directory, key)?;
+        let Some(slot) = self.slots.get_mut(&name) else {
             return refuse(ErrorKind::Internal, "the worker is gone".to_owned());
         };
         slot.attachments += 1;
         Ok(Attachment {
-            key: self.shared.next_host(),
+            key,
             instance: name.clone(),
             worker: slot.worker.clone(),
             ticket: Ticket {
@@ -365,74 +365,74 @@ impl Registry {
         })
     }
 
-    /// The worker of a server that is configured.
-    fn find(&self, server: &str) -> Result<WorkerHandle, ControlError> {
-        let slot = self.slots.get(server);
-        let slot = slot.filter(|slot| !slot.setting.is_unknown());
-        slot.map(|slot| slot.worker.clone()).ok_or_else(|| {
-            let message = format!("no server \"{server}\" is configured");
-            ControlError::new(ErrorKind::Unavailable, message)
-        })
-    }
-
     /// Hosts of all servers.
     fn attachments(&self) -> usize {
         self.slots.values().map(|slot| slot.attachments).sum()
     }
 
-    fn add_slot(&mut self, server: &str, setting: Setting) {
-        let (worker, handle) = Worker::new(server, self.shared.clone(), setting.clone());
+    fn add_slot(&mut self, named: Arc<Named>, setting: Setting) -> Arc<str> {
+        let name = named.name().clone();
+        let (worker, handle) = Worker::new(named.clone(), self.shared.clone(), setting.clone());
         self.workers.spawn(contained(worker.run()));
         let slot = Slot {
             worker: handle,
             setting,
+            named,
+            is_leaving: false,
             attachments: 0,
             socket: ServerSocket::default(),
         };
-        self.slots.insert(Arc::from(server), slot);
+        self.slots.insert(name.clone(), slot);
+        name
     }
 
     /// A worker has ended. One that ended by a panic has let its hosts and its child go; another
     /// takes its place, so that one server's fault is one server's restart.
     fn worker_ended(&mut self, ended: Result<(), tokio::task::JoinError>) {
+        self.slots
+            .retain(|_, slot| !(slot.is_leaving && slot.worker.inbox.is_closed()));
         let Err(error) = ended else { return };
         tracing::error!(%error, "a worker failed");
         if self.ending.is_some() {
             return;
         }
-        for (name, slot) in &mut self.slots {
+        for slot in self.slots.values_mut() {
             if slot.worker.inbox.is_closed() {
                 let setting = slot.setting.clone();
                 let before = slot.worker.published.borrow().clone();
                 let shared = self.shared.clone();
-                let (worker, handle) = Worker::after_panic(name, shared, setting, &before);
+                let (worker, handle) =
+                    Worker::after_panic(slot.named.clone(), shared, setting, &before);
                 self.workers.spawn(contained(worker.run()));
                 slot.worker = handle;
             }
         }
     }
 
-    async fn ticket_returned(&mut self, server: &str) {
+    async fn ticket_returned(&mut self, name: &str) {
         self.last_use = clock::now();
-        if let Some(slot) = self.slots.get_mut(server) {
+        if let Some(slot) = self.slots.get_mut(name) {
             slot.attachments -= 1;
+            if slot.attachments == 0 && matches!(slot.setting.owner, Owner::Host(_)) {
+                slot.dismiss().await;
+            }
         }
         self.forget_unneeded().await;
     }
 
-    /// Lets workers go that have no configuration, no host and no child.
+    /// Lets workers go that have no host and no child, and that no file stands for.
     async fn forget_unneeded(&mut self) {
-        let unneeded: Vec<Arc<str>> = self
+        let is_unneeded = |_: &Arc<str>, slot: &mut Slot| {
+            let is_needed = !slot.setting.is_absent() && !slot.setting.owner.is_part();
+            !is_needed && slot.attachments == 0 && slot.worker.published.borrow().has_no_child()
+        };
+        let unneeded: Vec<Slot> = self
             .slots
-            .iter()
-            .filter(|(_, slot)| slot.setting.is_absent() && slot.attachments == 0)
-            .filter(|(_, slot)| slot.worker.published.borrow().is_down())
-            .map(|(name, _)| name.clone())
+            .extract_if(.., is_unneeded)
+            .map(|(_, slot)| slot)
             .collect();
-        for name in unneeded {
-            if let Some(slot) = self.slots.remove(&name) {
-                tell(&slot.worker, Command::Shutdown(Mode::Polite)).await;
-            }
+        for slot in unneeded {
+            tell(&slot.worker, Command::Shutdown(Mode::Polite)).await;
         }
     }
 

@@ -26,7 +26,7 @@ use crate::time::{Moment, earliest};
 
 pub use action::{Action, Matter, Order, RunEvent, Words};
 pub use order::mux_config;
-pub use setting::{Applied, Setting, Verdict};
+pub use setting::{Applied, DIRECTORY_IDLE, Owner, Setting, Verdict};
 
 /// The run that the shell was asked to begin and has not been told to forget.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,8 @@ pub struct Instance {
     run: Option<Run>,
     /// The turn that was asked for and not given back.
     turn: Option<TurnId>,
+    /// Its hosts belong to instances beside it from now on.
+    is_dismissing: bool,
     /// It ends for good.
     is_ending: bool,
     /// The multiplexer has not been told yet what time it is.
@@ -76,6 +78,7 @@ impl Instance {
             proven: None,
             run: None,
             turn: None,
+            is_dismissing: false,
             is_ending: false,
             owes_time: false,
             actions: VecDeque::new(),
@@ -108,6 +111,13 @@ impl Instance {
     /// Whether it has been told to end and has nothing left to do.
     pub fn is_finished(&self) -> bool {
         self.is_ending && matches!(self.supervisor.state(), State::Stopped | State::Failed)
+    }
+
+    /// Whether its hosts are to be let go now, since they belong to instances beside it and nothing
+    /// more is to be told to them here. True once.
+    pub fn take_dismissal(&mut self) -> bool {
+        let is_down = matches!(self.supervisor.state(), State::Stopped | State::Failed);
+        is_down && std::mem::take(&mut self.is_dismissing)
     }
 
     /// When [`Instance::handle_timeout`] has to be called next.

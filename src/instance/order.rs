@@ -47,12 +47,12 @@ impl Instance {
     /// Starts what is to run from the beginning.
     pub fn begin(&mut self, now: Moment) {
         let event = match &self.setting.spec {
-            Some(spec) if spec.enabled => want(spec.policy.start, Cause::Boot),
-            Some(_) => Event::Stop {
+            Some(spec) if self.setting.may_run() => want(spec.policy.start, Cause::Boot),
+            Some(_) if !self.setting.is_split() => Event::Stop {
                 cause: Cause::Disabled,
                 mode: Mode::Polite,
             },
-            None => Event::Remove,
+            Some(_) | None => Event::Remove,
         };
         self.tell(event, now);
     }
@@ -112,7 +112,9 @@ impl Instance {
             self.mux.remember(None);
             self.actions.extend(configuration.map(Action::Recall));
         }
-        let Some(spec) = self.setting.spec.clone() else {
+        let spec = self.setting.spec.clone();
+        let Some(spec) = spec.filter(|_| !self.setting.is_split()) else {
+            self.is_dismissing = self.setting.is_split() && self.setting.is_enabled();
             self.tell(Event::Remove, now);
             // What is wrong with the file may be something else than before.
             let message = String::new();
@@ -127,7 +129,7 @@ impl Instance {
         let starts_now = spec.policy.start == Start::Boot
             && before == Start::Demand
             && self.supervisor.rests_on_demand();
-        let policy = Box::new(spec.policy.clone());
+        let policy = Box::new(self.setting.policy());
         self.mux.configure(mux_config(&self.name, &policy), now);
         let restart = applied == Applied::Restart && was_enabled && spec.enabled;
         self.tell(Event::Reconfigured { restart, policy }, now);

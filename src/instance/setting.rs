@@ -2,12 +2,52 @@
 //!
 //! Says what runs and what is to be said of the file; it never reads one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::diagnostics::Diagnostic;
 use crate::config::fingerprint::Fingerprint;
-use crate::config::spec::{Policy, ServerSpec};
+use crate::config::spec::{Policy, ServerSpec, Sharing};
+
+/// How long the child of a directory stays that nobody asks anything, where the file does not say.
+pub const DIRECTORY_IDLE: Duration = Duration::from_secs(10 * 60);
+
+/// Whose instance it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// Everybody's.
+    #[default]
+    Server,
+    /// Of the hosts in this directory.
+    Directory(PathBuf),
+    /// Of one attachment, by its number.
+    Host(u64),
+}
+
+impl Owner {
+    /// The directory that it is started in, where its hosts decide that.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(directory) => Some(directory),
+            Self::Server | Self::Host(_) => None,
+        }
+    }
+
+    /// Whether it is one of several, and not the server's own.
+    pub fn is_part(&self) -> bool {
+        *self != Self::Server
+    }
+
+    /// Whether a server that is shared so has such instances.
+    pub fn fits(&self, sharing: Sharing) -> bool {
+        match self {
+            Self::Server => true,
+            Self::Directory(_) => sharing == Sharing::PerDirectory,
+            Self::Host(_) => sharing == Sharing::PerHost,
+        }
+    }
+}
 
 /// How a new configuration reaches the running child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +66,8 @@ pub struct Setting {
     pub verdict: Verdict,
     /// The file that the server has, had or would have.
     pub file: PathBuf,
+    /// Whose instance it is for.
+    pub owner: Owner,
     /// The configuration in which `spec` was applied.
     pub generation: u64,
     /// Tells `spec` from others, for `status`.
@@ -51,6 +93,7 @@ impl Setting {
             spec: None,
             verdict: Verdict::Unknown,
             file,
+            owner: Owner::Server,
             generation: 0,
             hash: None,
         }
@@ -65,9 +108,33 @@ impl Setting {
         matches!(self.verdict, Verdict::Unknown | Verdict::Removed)
     }
 
-    /// Whether there is a valid specification that is not disabled.
+    /// The same for one of the server's instances.
+    #[must_use]
+    pub fn of(&self, owner: Owner) -> Self {
+        Self {
+            owner,
+            ..self.clone()
+        }
+    }
+
+    /// Whether there is a valid specification that is not disabled, and a child of its own.
     pub fn may_run(&self) -> bool {
+        self.is_enabled() && !self.is_split()
+    }
+
+    pub fn is_enabled(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.enabled)
+    }
+
+    /// How hosts share the server, as far as it is known.
+    pub fn sharing(&self) -> Sharing {
+        let spec = self.spec.as_ref();
+        spec.map_or(Sharing::Shared, |spec| spec.launch.sharing)
+    }
+
+    /// Whether it only stands for instances beside it.
+    pub fn is_split(&self) -> bool {
+        !self.owner.is_part() && self.sharing() != Sharing::Shared
     }
 
     pub fn is_disabled(&self) -> bool {
@@ -75,9 +142,12 @@ impl Setting {
     }
 
     pub fn policy(&self) -> Policy {
-        self.spec
-            .as_ref()
-            .map_or_else(Policy::default, |spec| spec.policy.clone())
+        let spec = self.spec.as_ref();
+        let mut policy = spec.map_or_else(Policy::default, |spec| spec.policy.clone());
+        if self.owner.directory().is_some() {
+            policy.idle_stop.get_or_insert(DIRECTORY_IDLE);
+        }
+        policy
     }
 
     /// Why nothing is served, where the server's file is the reason.
@@ -100,6 +170,14 @@ impl Setting {
             (Some(spec), _) if !spec.enabled => {
                 Some(format!("server \"{name}\" is disabled in {file}"))
             }
+            (Some(_), _) if self.is_split() => Some(match self.sharing() {
+                Sharing::PerDirectory => {
+                    format!("\"{name}\" runs once for each directory, and no host is there")
+                }
+                Sharing::PerHost | Sharing::Shared => {
+                    format!("\"{name}\" runs once for each host, and no host is there")
+                }
+            }),
             _ => None,
         }
     }

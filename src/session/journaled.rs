@@ -130,6 +130,14 @@ impl Mux {
         }
     }
 
+    /// A host that has a journal belongs to another multiplexer from now on.
+    pub fn hand_over(&mut self, host: HostKey, now: Moment) {
+        self.now = now;
+        self.end_journal(host, Ended::Ending);
+        self.forget_host(host);
+        self.settle();
+    }
+
     /// Leaves word in the journal of a host how its attachment ended.
     pub fn end_journal(&mut self, host: HostKey, ended: Ended) {
         if let Some(journal) = self.journal(host) {

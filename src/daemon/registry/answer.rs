@@ -86,10 +86,15 @@ impl Registry {
         let begun = clock::now();
         let found: Vec<(String, Option<WorkerHandle>)> = names
             .into_iter()
-            .map(|name| {
-                let slot = self.slots.get(name.as_str());
-                let worker = slot.filter(|slot| !slot.setting.is_unknown());
-                (name, worker.map(|slot| slot.worker.clone()))
+            .flat_map(|name| {
+                let meant: Vec<_> = self
+                    .shown(std::slice::from_ref(&name))
+                    .map(|(name, slot)| (name.to_string(), Some(slot.worker.clone())))
+                    .collect();
+                match meant.is_empty() {
+                    true => vec![(name, None)],
+                    false => meant,
+                }
             })
             .collect();
         tokio::spawn(async move {
@@ -112,11 +117,8 @@ impl Registry {
         answer: Answer,
         form: fn(&StatusSnapshot) -> Value,
     ) {
-        let wanted = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
         let slots: Vec<(WorkerHandle, Option<String>)> = self
-            .slots
-            .iter()
-            .filter(|(name, slot)| wanted(name) && !slot.setting.is_unknown())
+            .shown(names)
             .map(|(_, slot)| (slot.worker.clone(), slot.socket.error()))
             .collect();
         let daemon = self.daemon_status();
@@ -143,15 +145,12 @@ impl Registry {
 
     /// What the workers published last, without a look at their processes.
     pub(super) fn snapshot(&self) -> StatusSnapshot {
-        let known = self
-            .slots
-            .values()
-            .filter(|slot| !slot.setting.is_unknown());
         StatusSnapshot {
             schema: SCHEMA,
             daemon: self.daemon_status(),
-            servers: known
-                .map(|slot| slot.worker.published.borrow().status.clone())
+            servers: self
+                .shown(&[])
+                .map(|(_, slot)| slot.worker.published.borrow().status.clone())
                 .collect(),
             last: None,
         }

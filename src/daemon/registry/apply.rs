@@ -17,9 +17,11 @@ use crate::config::watch_set::WatchSet;
 use crate::control::{
     ChangeKind, ControlError, ReloadChange, ReloadReport, ServerStatus, State, Substate,
 };
+use crate::instance::Owner;
 use crate::time::Moment;
 
 use super::super::clock;
+use super::super::named::{Named, server_of};
 use super::super::worker::{
     Applied, Command, Event as WorkerEvent, Setting, Verdict, WorkerHandle,
 };
@@ -112,7 +114,7 @@ impl Registry {
     /// added.
     pub(super) async fn look_before(&mut self, names: &[String]) {
         let is_known = |name: &String| {
-            let slot = self.slots.get(name.as_str());
+            let slot = self.slots.get(server_of(name));
             slot.is_some_and(|slot| !slot.setting.is_absent())
         };
         if self.ending.is_none() && !names.iter().all(is_known) && self.watching.has_news() {
@@ -256,10 +258,11 @@ impl Registry {
         let mut touched = Vec::new();
         for mut step in steps {
             if step.is_news
-                && let Some(worker) = self.take(&step, &mut invalid).await
+                && let Some(workers) = self.take(&step, &mut invalid).await
             {
-                let touch = Touched::of(worker, &mut step);
-                touched.push(touch);
+                for worker in workers {
+                    touched.push(Touched::of(worker, &mut step));
+                }
             }
             report.changes.extend(step.into_report());
         }
@@ -315,12 +318,12 @@ impl Registry {
         }
     }
 
-    /// Gives one worker its new setting, and makes the worker if there is none.
+    /// Gives one server its new setting, and makes its worker if there is none.
     async fn take(
         &mut self,
         step: &Step,
         invalid: &mut BTreeMap<ServerName, Vec<Diagnostic>>,
-    ) -> Option<WorkerHandle> {
+    ) -> Option<Vec<WorkerHandle>> {
         let name = step.name.as_str();
         let spec = self
             .specs
@@ -344,32 +347,69 @@ impl Registry {
             .as_ref()
             .map(|spec| spec.fingerprint(&self.shared.hash_key));
         let setting = Setting {
+            owner: Owner::Server,
             spec,
             verdict,
             file,
             generation,
             hash,
         };
+        let mut workers = self.take_instances(name, &setting, step.applied).await;
         match self.slots.get_mut(name) {
-            Some(slot) => {
-                slot.setting = setting.clone();
-                let (acknowledge, heard) = tokio::sync::oneshot::channel();
-                let command = Command::Configure(Box::new(setting), step.applied, acknowledge);
-                let event = WorkerEvent::Command(command);
-                if slot.worker.inbox.send(event).await.is_ok() {
-                    // A worker that ends instead needs no configuration.
-                    drop(heard.await);
-                }
+            Some(slot) => slot.configure(setting, step.applied).await,
+            None => {
+                let named = Named::new(name, Owner::Server, &self.shared.hash_key);
+                self.add_slot(Arc::new(named), setting);
             }
-            None => self.add_slot(name, setting),
         }
         let slot = self.slots.get_mut(name)?;
+        workers.push(slot.worker.clone());
         if stands {
             slot.socket.open(&step.name, &self.paths, &self.shared);
         } else {
             slot.socket.close();
         }
-        Some(slot.worker.clone())
+        Some(workers)
+    }
+
+    /// Gives the instances of a server its new setting. Those that it has no more of end.
+    async fn take_instances(
+        &mut self,
+        server: &str,
+        setting: &Setting,
+        applied: Applied,
+    ) -> Vec<WorkerHandle> {
+        let mut workers = Vec::new();
+        for slot in self.slots.values_mut() {
+            let owner = slot.setting.owner.clone();
+            if !owner.is_part() || &**slot.named.server() != server || slot.is_leaving {
+                continue;
+            }
+            // Without a specification nothing says that they are not to be there.
+            let fits = setting.spec.is_none() || owner.fits(setting.sharing());
+            match fits {
+                true => {
+                    let setting = setting.of(owner);
+                    slot.configure(setting, applied).await;
+                }
+                false => slot.dismiss().await,
+            }
+            workers.push(slot.worker.clone());
+        }
+        workers
+    }
+}
+
+impl Slot {
+    async fn configure(&mut self, setting: Setting, applied: Applied) {
+        self.setting = setting.clone();
+        let (acknowledge, heard) = tokio::sync::oneshot::channel();
+        let command = Command::Configure(Box::new(setting), applied, acknowledge);
+        let event = WorkerEvent::Command(command);
+        if self.worker.inbox.send(event).await.is_ok() {
+            // A worker that ends instead needs no configuration.
+            drop(heard.await);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::journal::Ended;
 use crate::session::HostInfo;
 use crate::time::Moment;
 
+use super::super::clock;
 use super::super::handover::Kept;
 use super::super::host_stream::HostStream;
 use super::super::port::{Flushed, Port};
@@ -167,6 +168,20 @@ impl Worker {
         if let Some(host) = self.hosts.remove(&key) {
             host.end();
         }
+    }
+
+    /// Lets the hosts go that come back by themselves, when nothing is left to be told to them.
+    pub(super) fn dismiss(&mut self) {
+        if self.has_unwritten_hosts() || !self.core.take_dismissal() {
+            return;
+        }
+        let with_shim = |(key, host): (&HostKey, &Host)| host.watcher.is_some().then_some(*key);
+        let keys: Vec<HostKey> = self.hosts.iter().filter_map(with_shim).collect();
+        for key in keys {
+            self.core.mux.hand_over(key, clock::now());
+            self.let_go(key);
+        }
+        self.mark_changed();
     }
 
     pub(super) fn has_unwritten_hosts(&self) -> bool {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::config::fingerprint::Fingerprint;
+use crate::config::spec::Sharing;
 use crate::protocol::json::unescape;
 use crate::session::{read_memory, render_memory};
 
@@ -28,7 +29,9 @@ pub(super) struct Saving {
 impl Worker {
     /// Looks up what is known of the server, before anything else happens.
     pub(super) async fn recall_first(&mut self) {
-        if let Some(configuration) = self.core.configuration() {
+        if self.is_remembered()
+            && let Some(configuration) = self.core.configuration()
+        {
             let reading = self.reading();
             // A disk that does not answer costs the memory, not the start.
             if let Ok(Ok(Some(text))) = tokio::time::timeout(READ_WAIT, reading).await {
@@ -39,6 +42,9 @@ impl Worker {
 
     /// The configuration of the process is another one: what was known is not known of it.
     pub(super) fn recall_anew(&self, configuration: Fingerprint) {
+        if !self.is_remembered() {
+            return;
+        }
         let (reading, inbox) = (self.reading(), self.handle.inbox.clone());
         part::spawn(self.handle.inbox.clone(), async move {
             if let Ok(Some(text)) = reading.await {
@@ -46,6 +52,12 @@ impl Worker {
                 drop(inbox.send(Event::Recalled(configuration, text)).await);
             }
         });
+    }
+
+    /// What an instance offers may follow from its directory or its host: it is remembered only where
+    /// there is one for all.
+    fn is_remembered(&self) -> bool {
+        self.core.setting().sharing() == Sharing::Shared
     }
 
     fn reading(&self) -> tokio::task::JoinHandle<Option<Vec<u8>>> {
@@ -63,6 +75,9 @@ impl Worker {
 
     /// One write at a time: what is learned meanwhile goes into the next.
     pub(super) fn save(&mut self, configuration: Fingerprint) {
+        if !self.is_remembered() {
+            return;
+        }
         if self.saving.is_writing {
             self.saving.is_behind = true;
             return;

@@ -62,7 +62,7 @@ impl Worker {
 
     fn configure(&mut self, setting: Setting, applied: Applied, now: Moment) {
         if self.core.setting().is_unknown() && !setting.is_unknown() {
-            self.log = self.shared.logs.server(&self.instance);
+            self.log = self.shared.logs.server(self.named.server());
         }
         if setting.spec.is_some() {
             let limit = setting.policy().message_limit_bytes;

@@ -30,6 +30,7 @@ use crate::time::Moment;
 
 use super::clock;
 use super::log::{Logs, ServerLog};
+use super::named::Named;
 use super::reader::{Lines, Transit};
 use super::shared::Shared;
 use super::stderr;
@@ -101,6 +102,8 @@ pub(crate) struct WorkerHandle {
 #[derive(Debug)]
 pub(crate) struct Worker {
     instance: Arc<str>,
+    /// What that is called elsewhere.
+    named: Arc<Named>,
     shared: Arc<Shared>,
     log: ServerLog,
     core: Instance,
@@ -127,18 +130,23 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker for the server `name`, not running yet: spawn [`Worker::run`].
-    pub(crate) fn new(name: &str, shared: Arc<Shared>, setting: Setting) -> (Self, WorkerHandle) {
+    /// A worker for the instance of this name, not running yet: spawn [`Worker::run`].
+    pub(crate) fn new(
+        named: Arc<Named>,
+        shared: Arc<Shared>,
+        setting: Setting,
+    ) -> (Self, WorkerHandle) {
         let supervisor = Supervisor::new(setting.policy(), shared.random_seed());
-        Self::holding(name, shared, setting, supervisor)
+        Self::holding(named, shared, setting, supervisor)
     }
 
     fn holding(
-        name: &str,
+        named: Arc<Named>,
         shared: Arc<Shared>,
         setting: Setting,
         supervisor: Supervisor,
     ) -> (Self, WorkerHandle) {
+        let name: &str = named.name();
         let mux = Mux::new(mux_config(name, &setting.policy()), shared.pool.clone())
             .with_secret(shared.secret);
         let configuration = command::configuration_of(&setting, &shared);
@@ -150,13 +158,14 @@ impl Worker {
             published,
         };
         let worker = Self {
-            instance: Arc::from(name),
+            instance: named.name().clone(),
             // A name that nobody configured leaves no file: whoever connects may make up any.
             log: match setting.is_unknown() {
-                true => Logs::nowhere(name),
-                false => shared.logs.server(name),
+                true => Logs::nowhere(named.server()),
+                false => shared.logs.server(named.server()),
             },
             core: Instance::new(name, setting, configuration, (mux, supervisor)),
+            named: named.clone(),
             run: None,
             turn: None,
             saving: catalog::Saving::default(),
@@ -178,7 +187,7 @@ impl Worker {
     /// The worker that takes the place of one that broke, which had published `before`. Its child
     /// was killed with it; whatever may be left of that is ended before another is started.
     pub(crate) fn after_panic(
-        name: &str,
+        named: Arc<Named>,
         shared: Arc<Shared>,
         setting: Setting,
         before: &Published,
@@ -195,7 +204,7 @@ impl Worker {
         };
         let (policy, seed) = (setting.policy(), shared.random_seed());
         let supervisor = Supervisor::after_internal_error(policy, seed, known, clock::now());
-        let (mut worker, handle) = Self::holding(name, shared, setting, supervisor);
+        let (mut worker, handle) = Self::holding(named, shared, setting, supervisor);
         worker.is_replacement = true;
         worker.mark_changed();
         (worker, handle)
@@ -209,6 +218,7 @@ impl Worker {
         }
         loop {
             self.settle();
+            self.dismiss();
             self.show_traces();
             self.publish();
             if self.core.is_finished() {

@@ -36,9 +36,10 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Whether no child is alive and none is coming.
-    pub(crate) fn is_down(&self) -> bool {
-        matches!(self.status.state, State::Stopped) && self.status.pid.is_none()
+    /// Whether no child is alive and none is coming by itself.
+    pub(crate) fn has_no_child(&self) -> bool {
+        let is_at_rest = matches!(self.status.state, State::Stopped | State::Failed);
+        is_at_rest && self.status.pid.is_none() && !self.is_unkillable()
     }
 
     pub(crate) fn is_unkillable(&self) -> bool {
@@ -66,7 +67,9 @@ impl Worker {
         let published = Arc::new(Published {
             status: self.status(clock::now()),
         });
-        let unneeded = self.core.setting().is_absent() && published.is_down();
+        let setting = self.core.setting();
+        let is_needed = !setting.is_absent() && !setting.owner.is_part();
+        let unneeded = !is_needed && published.has_no_child();
         let state = published.status.state;
         if self.publisher.send_replace(published).status.state != state {
             self.shared.states_changed.notify_one();
@@ -149,7 +152,13 @@ impl Worker {
                 .noise_sample
                 .as_deref()
                 .map(|sample| self.redact_cut(sample)),
-            log: Some(self.shared.logs.path(&self.instance).display().to_string()),
+            log: Some(
+                self.shared
+                    .logs
+                    .path(self.named.server())
+                    .display()
+                    .to_string(),
+            ),
             log_lost: self.log.lost(),
             stop: stop_status(&supervisor, &times),
             limits: self
@@ -169,6 +178,12 @@ impl Worker {
         match (&self.core.setting().spec, &self.core.setting().verdict) {
             (None, Verdict::Invalid(_)) if supervisor.state == supervise::State::Stopped => {
                 (State::Failed, Substate::Config)
+            }
+            (Some(_), Verdict::Ok)
+                if self.core.setting().is_split()
+                    && supervisor.state == supervise::State::Stopped =>
+            {
+                (State::Stopped, Substate::NeverStarted)
             }
             _ => (state(supervisor.state), substate(supervisor.substate)),
         }

@@ -117,14 +117,15 @@ impl Worker {
         let shared = self.shared.clone();
         let tell = self.teller(generation);
         let (cancel, cancelled) = oneshot::channel::<()>();
-        let tags = shared.tags(&self.instance);
+        let tags = shared.tags(self.named.file_name());
+        let named = self.named.clone();
         let is_replacement = self.is_replacement;
         let task = part::spawn(self.handle.inbox.clone(), async move {
             let prepare = async {
                 if is_replacement {
                     end_leftovers(&shared, tags).await?;
                 }
-                launch::prepare(&spec, &shared, generation).await
+                launch::prepare(&spec, &shared, &named, generation).await
             };
             let prepared = tokio::select! {
                 prepared = prepare => prepared,
