@@ -15,6 +15,7 @@ mod containment;
 mod coverage;
 mod daemon_socket;
 mod discovery;
+mod editing;
 mod env_secrets;
 mod figures;
 mod flow;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::Context;
 use super::error::{CliError, Verdict};
-use super::output::{Style, Tone};
+use super::output::{Style, Tone, complain};
 use super::places::Places;
 use super::server_file::daemon_base;
 use crate::config::diagnostics::{Code, Diagnostic, Severity};
@@ -75,6 +75,25 @@ pub(super) fn count_errors(places: &Places, base: &Base) -> (usize, usize, usize
     let errors = errors.count();
     let warnings = findings.diagnostics.len() - errors;
     (findings.servers, errors, warnings)
+}
+
+/// What is wrong with one server's file, or probably not meant.
+pub(super) fn check_server(file: &Path, places: &Places, base: &Base) -> Vec<Diagnostic> {
+    let found = check_files(&[file.to_owned()], places, base);
+    let mut diagnostics = found.map(|found| found.diagnostics).unwrap_or_default();
+    // What is wrong with `mcpd.toml` is no news to whoever changes a server.
+    diagnostics.retain(|one| one.file == file);
+    drop_repeated(&mut diagnostics);
+    diagnostics
+}
+
+/// Prints the errors of a text, and gives what becomes of the command that met them.
+pub(super) fn refuse_errors(context: &Context, errors: &[Diagnostic], message: &str) -> CliError {
+    complain(&format!(
+        "{}\n",
+        render_findings(errors, context.output.style)
+    ));
+    CliError::config(message)
 }
 
 fn check_all(places: &Places, base: &Base) -> Findings {
@@ -193,7 +212,7 @@ fn is_daemon_file(file: &Path, places: &Places) -> bool {
 }
 
 /// One finding after the other, each with its line and hint, apart by a blank line.
-fn render_findings(diagnostics: &[Diagnostic], style: Style) -> String {
+pub(super) fn render_findings(diagnostics: &[Diagnostic], style: Style) -> String {
     let each = diagnostics.iter().map(|diagnostic| {
         let text = diagnostic.to_string();
         let tone = match diagnostic.is_error() {

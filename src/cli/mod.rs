@@ -3,6 +3,8 @@
 //! One file a command. This one holds what all share: the common flags, the list of commands, and
 //! the way from arguments to an exit code. Commands are blocking; only `daemon` runs a runtime.
 
+mod add;
+mod applied;
 mod attendant;
 mod call;
 mod calls;
@@ -10,8 +12,11 @@ mod check;
 mod client;
 mod clock;
 mod connect;
+mod copies;
 mod daemon;
 mod doctor;
+mod edit;
+mod enable;
 mod error;
 mod escape;
 mod example_server;
@@ -26,8 +31,10 @@ mod outcomes;
 mod output;
 mod places;
 mod reload;
+mod remove;
 mod reset_failed;
 mod restart;
+mod secrets;
 mod server_file;
 mod server_name;
 mod service;
@@ -118,6 +125,16 @@ enum Command {
     Reload(reload::Arguments),
     /// Check the configuration without applying it
     Check(check::Arguments),
+    /// Add a server
+    Add(add::Arguments),
+    /// Remove servers, and keep copies of their files
+    Remove(remove::Arguments),
+    /// Change the file of a server in your editor
+    Edit(edit::Arguments),
+    /// Let servers run
+    Enable(enable::EnableArguments),
+    /// Keep servers from running, whoever asks for them
+    Disable(enable::DisableArguments),
     /// Take over the servers of other hosts' configuration files
     Import(import::Arguments),
     /// Show the hosts, and make them use the servers through mcpd
@@ -218,6 +235,11 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Shutdown(arguments) => shutdown::cmd_shutdown(&context, arguments),
         Command::Reload(arguments) => reload::cmd_reload(&context, arguments),
         Command::Check(arguments) => check::cmd_check(&context, arguments),
+        Command::Add(arguments) => add::cmd_add(&context, arguments),
+        Command::Remove(arguments) => remove::cmd_remove(&context, arguments),
+        Command::Edit(arguments) => edit::cmd_edit(&context, arguments),
+        Command::Enable(arguments) => enable::cmd_enable(&context, arguments),
+        Command::Disable(arguments) => enable::cmd_disable(&context, arguments),
         Command::Import(arguments) => import::cmd_import(&context, arguments),
         Command::Hosts(arguments) => hosts::cmd_hosts(&context, arguments),
         Command::Logs(arguments) => logs::cmd_logs(&context, arguments),

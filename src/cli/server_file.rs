@@ -134,6 +134,23 @@ impl ServerFiles {
     }
 }
 
+/// Puts `new` in the place of a server's file that is still `old`. A link is written through, since
+/// people keep their files elsewhere.
+pub(crate) fn replace_server(path: &Path, old: &[u8], new: &[u8]) -> Result<(), CliError> {
+    replace_whole(path, Some(old), new).map_err(|error| {
+        let is_changed = matches!(error, ReplaceError::Changed { .. });
+        let failed = CliError::config("the server stays as it was").because(error);
+        match fs::read_link(path) {
+            _ if is_changed => failed.hint("look at it and try again"),
+            Ok(target) => failed.hint(format!(
+                "the file is a link to {}: change it where that comes from",
+                target.display()
+            )),
+            Err(_) => failed,
+        }
+    })
+}
+
 fn holds(path: &Path, text: &str) -> bool {
     fs::read(path).is_ok_and(|found| found == text.as_bytes())
 }
@@ -202,6 +219,11 @@ impl Servers {
         self.found.get(&ServerName::parse(name)?)?.as_ref()
     }
 
+    /// The servers that are valid.
+    pub(crate) fn valid(&self) -> impl Iterator<Item = &ServerSpec> {
+        self.found.values().flatten()
+    }
+
     /// What to say of a name that is none.
     pub(crate) fn unknown(&self, name: &str) -> CliError {
         let error = CliError::usage(format!("no server is named {name:?}"));
@@ -209,7 +231,7 @@ impl Servers {
         match (nearest(name, &names), names.is_empty()) {
             (Some(near), _) => error.hint(format!("did you mean {near:?}?")),
             (None, true) => {
-                error.hint("there is none yet: `mcpd import` takes over those of other hosts")
+                error.hint("there is none yet: `mcpd add` makes one, `mcpd import` takes over those of other hosts")
             }
             (None, false) => error.hint("`mcpd status` lists them all"),
         }

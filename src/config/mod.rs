@@ -3,7 +3,7 @@
 //! The core reads text and compares results: [`parse`] (TOML to a [`spec::ServerSpec`] or every
 //! error), [`expand`] (`${NAME}`), [`env_file`], [`environment`] (what a child is given),
 //! [`resolve`] (what a spawn needs), [`diff`] (what an edit touches), [`advice`] (what `mcpd check`
-//! warns of), [`render`] (what commands write), [`redact`] (what is never shown), [`paths`] (where things are), and for edits
+//! warns of), [`render`] and [`edit`] (what commands write), [`redact`] (what is never shown), [`paths`] (where things are), and for edits
 //! [`watch_set`] (what to watch), [`lookout`] (when to look) and [`doubts`] (what to believe). The
 //! shell does the reading: [`load`], [`sources`], [`regular_file`], [`hash_key`], [`dirs`] and [`presence`]; and
 //! the watching: [`watch`]. The commands of
@@ -18,6 +18,7 @@ pub mod diff;
 pub mod dirs;
 pub mod doubts;
 pub mod draft;
+pub mod edit;
 pub mod env_file;
 pub mod environment;
 pub mod expand;

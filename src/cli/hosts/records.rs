@@ -11,13 +11,10 @@ use std::path::{Path, PathBuf};
 use super::document::Format;
 use super::files::HostFile;
 use super::origins::kept_folder;
-use crate::cli::clock::date_for_a_name;
+use crate::cli::copies;
 use crate::cli::error::CliError;
 use crate::cli::places::Places;
 use crate::cli::whole_file::{make_folder, write_whole};
-
-/// Copies of one file that are kept.
-const COPY_LIMIT: usize = 20;
 
 /// What was changed in one file and is not undone yet.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -174,43 +171,11 @@ fn hash(text: &str) -> String {
 pub(super) fn keep_copy(places: &Places, file: &HostFile, text: &str) -> Result<PathBuf, CliError> {
     let folder = kept_folder(places).join("copies");
     let name = file.path.file_name().unwrap_or_default().to_string_lossy();
-    let head = format!(
-        "{}-{}-",
-        file.host.id,
-        &hash(&file.path.to_string_lossy())[..8]
-    );
-    let copy = || {
-        make_folder(&folder)?;
-        let date = date_for_a_name();
-        let plain = folder.join(format!("{head}{date}-{name}"));
-        // Two within a second.
-        let numbered = (2_u32..).map(|number| folder.join(format!("{head}{date}.{number}-{name}")));
-        let mut paths = std::iter::once(plain).chain(numbered);
-        let path = paths.find(|path| !path.exists()).unwrap_or_default();
-        write_whole(&path, text.as_bytes(), 0o600)?;
-        drop_old_copies(&folder, &head);
-        Ok(path)
-    };
-    copy().map_err(|error: io::Error| {
+    let of_this_file = &hash(&file.path.to_string_lossy())[..8];
+    let head = format!("{}-{of_this_file}", file.host.id);
+    copies::keep_copy(&folder, &head, &name, text.as_bytes()).map_err(|error| {
         CliError::internal(format!("cannot keep a copy in {}", folder.display()))
             .because(error)
             .hint("nothing was changed")
     })
-}
-
-/// Old copies go; one too many is no harm.
-fn drop_old_copies(folder: &Path, head: &str) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut copies: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(head)
-        })
-        .collect();
-    copies.sort();
-    let surplus = copies.len().saturating_sub(COPY_LIMIT);
-    for path in &copies[..surplus] {
-        drop(fs::remove_file(path));
-    }
 }

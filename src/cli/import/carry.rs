@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::variables::Translator;
 use crate::cli::hosts::{Program, Variables};
-use crate::config::arg_secrets::{looks_like_secret, secret_arguments};
+use crate::cli::secrets::move_argument_secrets;
+use crate::config::arg_secrets::looks_like_secret;
 use crate::config::env_file::parse_env_file;
 use crate::config::environment::Environment;
 use crate::config::expand::is_variable_name;
@@ -72,7 +73,7 @@ pub(super) fn carry(program: &Program, origin: &Origin<'_>) -> Result<Carried, S
     if let Some(env_file) = &program.env_file {
         carry_env_file(&mut carried, env_file, origin)?;
     }
-    move_argument_secrets(&mut carried);
+    move_argument_secrets(&mut carried.server, &mut carried.secrets);
     Ok(carried)
 }
 
@@ -203,53 +204,6 @@ fn carry_env_file(carried: &mut Carried, named: &str, origin: &Origin<'_>) -> Re
         }
     }
     Ok(())
-}
-
-/// Takes literal secrets out of the arguments; a variable stands in the place of each.
-fn move_argument_secrets(carried: &mut Carried) {
-    // The file of the entry stays where it is, and no other can be added.
-    if carried.server.env_file.is_some() {
-        return;
-    }
-    let words: Vec<String> = std::iter::once(carried.server.command.clone())
-        .chain(carried.server.args.iter().cloned())
-        .collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    for (at, start) in secret_arguments(&words) {
-        let word = words[at];
-        let start = start + (word[start..].len() - word[start..].trim_start().len());
-        let value = &word[start..];
-        let name = variable_for(words[at - 1], &word[..start], value, carried);
-        carried.server.args[at - 1] = format!("{}${{{name}}}", &word[..start]);
-        carried.secrets.insert(name, value.to_owned());
-    }
-}
-
-/// A name for the secret behind `--api-key` or `API_KEY=`: `API_KEY`.
-fn variable_for(before: &str, start: &str, value: &str, carried: &Carried) -> String {
-    let said = match start.trim_end_matches(['=', ':', ' ']) {
-        "" if before.starts_with('-') => before,
-        start => start,
-    };
-    let upper = |character: char| match character.is_ascii_alphanumeric() {
-        true => character.to_ascii_uppercase(),
-        false => '_',
-    };
-    let said: String = said.trim_start_matches('-').chars().map(upper).collect();
-    let said = said.trim_matches('_');
-    let name = match is_variable_name(said) && said.len() <= 40 {
-        true => said,
-        false => "SECRET",
-    };
-    let is_free = |name: &str| {
-        !carried.server.env.contains_key(name)
-            && carried.secrets.get(name).is_none_or(|old| old == value)
-    };
-    let numbered = (2_u32..).map(|number| format!("{name}_{number}"));
-    std::iter::once(name.to_owned())
-        .chain(numbered)
-        .find(|name| is_free(name))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

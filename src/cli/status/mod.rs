@@ -110,13 +110,17 @@ fn show(
 
 /// What a snapshot means for the exit code.
 fn judge(snapshot: &StatusSnapshot) -> Verdict {
-    if snapshot
-        .servers
-        .iter()
-        .any(|server| server.state == State::Failed)
-    {
+    match judge_servers(&snapshot.servers) {
+        Verdict::Done if !snapshot.daemon.errors.is_empty() => Verdict::Degraded,
+        verdict => verdict,
+    }
+}
+
+/// The same of servers alone.
+pub(crate) fn judge_servers(servers: &[ServerStatus]) -> Verdict {
+    if servers.iter().any(|server| server.state == State::Failed) {
         Verdict::Failed
-    } else if !snapshot.daemon.errors.is_empty() || snapshot.servers.iter().any(is_degraded) {
+    } else if servers.iter().any(is_degraded) {
         Verdict::Degraded
     } else {
         Verdict::Done
