@@ -3,6 +3,7 @@
 //! Decides which requests are calls and what their ends are called. Says who called what and how
 //! that ended, for the list of the last calls; never what was given or came back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use memchr::memmem;
 
 use super::action::MuxAction;
 use super::admission::Incoming;
-use super::from_host::{is_call, tool_of};
+use super::from_host::{is_call, name_of, tool_of};
 use super::mux::Mux;
 use super::requests::OpenRequest;
 use crate::ids::HostKey;
@@ -23,7 +24,7 @@ pub struct CallEnd {
     /// What the host calls itself, and its process.
     pub client: Option<Arc<str>>,
     pub pid: Option<u32>,
-    pub method: Box<str>,
+    pub method: Cow<'static, str>,
     /// The tool, where one was called.
     pub tool: Option<Box<str>>,
     /// From the arrival of the request.
@@ -82,7 +83,7 @@ impl Mux {
             host: incoming.host,
             client: None,
             pid: None,
-            method: method.into(),
+            method: name_of(method),
             tool: tool_of(&incoming.message),
             took: Duration::ZERO,
             outcome: CallOutcome::Failed(code),

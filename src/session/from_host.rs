@@ -4,6 +4,8 @@
 //! of notifications and of lines that are no messages. Sources: JSON-RPC 2.0; MCP 2025-11-25
 //! `basic/utilities/cancellation`; 2025-03-26 `basic/index`, Batching.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::admission::{Decision, Incoming, is_request_method};
@@ -249,12 +251,7 @@ impl Mux {
                     .map(Bytes::copy_from_slice),
             }),
             purpose,
-            method: message
-                .method()
-                .unwrap_or_default()
-                .chars()
-                .take(100)
-                .collect(),
+            method: name_of(message.method().unwrap_or_default()),
             arrived: self.now,
             progress: Progress::Waiting,
             era,
@@ -365,6 +362,30 @@ impl Mux {
         let is_limited = self.limits_calls();
         self.queue
             .set_limited(|queued| is_limited && queued.is_request && is_call(&queued.message));
+    }
+}
+
+/// What a request of this method is told by: the names of the specification take no memory.
+pub(super) fn name_of(method: &str) -> Cow<'static, str> {
+    const KNOWN: [&str; 14] = [
+        "tools/call",
+        "tools/list",
+        "resources/read",
+        "resources/list",
+        "resources/templates/list",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/get",
+        "prompts/list",
+        "completion/complete",
+        "logging/setLevel",
+        "server/discover",
+        "initialize",
+        "ping",
+    ];
+    match KNOWN.into_iter().find(|known| *known == method) {
+        Some(known) => Cow::Borrowed(known),
+        None => Cow::Owned(method.chars().take(100).collect()),
     }
 }
 

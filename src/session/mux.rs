@@ -82,6 +82,8 @@ pub struct Mux {
     /// Since when no request can be written; those that arrived earlier wait from then on.
     pub(super) unserved_since: Moment,
     pub(super) hosts: BTreeMap<HostKey, Attachment>,
+    /// Hosts that say no more, and how long their last answers are waited for.
+    pub(super) ended: BTreeSet<(Moment, HostKey)>,
     pub(super) requests: Requests,
     pub(super) queue: Queue,
     pub(super) subscriptions: Subscriptions,
@@ -139,6 +141,7 @@ impl Mux {
             child: None,
             unserved_since: Moment::ZERO,
             hosts: BTreeMap::new(),
+            ended: BTreeSet::new(),
             requests: Requests::default(),
             queue: Queue::default(),
             subscriptions: Subscriptions::default(),
@@ -217,7 +220,9 @@ impl Mux {
         self.now = now;
         if let Some(attachment) = self.hosts.get_mut(&host) {
             if attachment.input == Input::Open {
-                attachment.input = Input::Ended(now + ANSWERS_AFTER_END);
+                let until = now + ANSWERS_AFTER_END;
+                attachment.input = Input::Ended(until);
+                self.ended.insert((until, host));
             }
             self.ending.push(host);
         }
@@ -340,10 +345,7 @@ impl Mux {
         } else {
             self.next_wait_end()
         };
-        let ended = self.hosts.values().filter_map(|host| match host.input {
-            Input::Ended(until) => Some(until),
-            Input::Open | Input::Closing => None,
-        });
+        let ended = self.ended.first().map(|(until, _)| *until);
         let idle = self.idle_deadline();
         let opening = self
             .child
@@ -352,7 +354,7 @@ impl Mux {
         let opening = earliest(opening, self.consults.next_deadline());
         let of_child = earliest(earliest(written, waiting), opening);
         let of_child = earliest(of_child, self.watchdog_deadline());
-        let of_hosts = earliest(earliest(ended.min(), idle), self.rounds.next_deadline());
+        let of_hosts = earliest(earliest(ended, idle), self.rounds.next_deadline());
         earliest(of_child, of_hosts)
     }
 

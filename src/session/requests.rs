@@ -4,6 +4,7 @@
 //! that a late answer cannot meet a later request. Keeps what an answer needs and nothing else: a
 //! request that was written is never written again, so its bytes are not kept.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -106,7 +107,7 @@ pub(super) struct OpenRequest {
     pub(super) asker: Asker,
     pub(super) purpose: Purpose,
     /// The method's name, for `status`.
-    pub(super) method: Box<str>,
+    pub(super) method: Cow<'static, str>,
     pub(super) arrived: Moment,
     pub(super) progress: Progress,
     /// The era that its asker speaks; of a request of our own, that of the child.
@@ -156,6 +157,37 @@ impl OpenRequest {
     }
 }
 
+/// Ids for which room is kept while none is open.
+const SPARE_IDS: usize = 64;
+
+/// The open requests of one host by its own ids, in their order.
+#[derive(Debug, Default)]
+struct ByHost(Vec<(RequestId, RequestKey)>);
+
+impl ByHost {
+    fn place(&self, id: &RequestId) -> Result<usize, usize> {
+        self.0.binary_search_by(|(one, _)| one.cmp(id))
+    }
+
+    fn get(&self, id: &RequestId) -> Option<RequestKey> {
+        self.place(id).ok().map(|at| self.0[at].1)
+    }
+
+    /// The last request with an id is the one that counts.
+    fn insert(&mut self, id: RequestId, key: RequestKey) {
+        match self.place(&id) {
+            Ok(at) => self.0[at].1 = key,
+            Err(at) => self.0.insert(at, (id, key)),
+        }
+    }
+
+    fn remove(&mut self, id: &RequestId) {
+        if let Ok(at) = self.place(id) {
+            self.0.remove(at);
+        }
+    }
+}
+
 /// All requests that are open on one instance.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -163,7 +195,9 @@ pub(super) struct Requests {
     /// The id that was given last to this child.
     last_upstream: u64,
     open: BTreeMap<RequestKey, OpenRequest>,
-    by_host: BTreeMap<HostKey, BTreeMap<RequestId, RequestKey>>,
+    by_host: BTreeMap<HostKey, ByHost>,
+    /// One that is empty and keeps its room: a host that calls and calls needs no more memory.
+    spare: ByHost,
     by_upstream: BTreeMap<UpstreamId, RequestKey>,
     deadlines: BTreeSet<(Moment, RequestKey)>,
     /// Those that wait; keys grow with the time of arrival, so the first has waited longest.
@@ -186,10 +220,7 @@ impl Requests {
     /// Opens a request under a key from [`Requests::next_key`]. It waits until it is written.
     pub(super) fn insert(&mut self, key: RequestKey, request: OpenRequest) {
         if let Some(asker) = request.host() {
-            self.by_host
-                .entry(asker.host)
-                .or_default()
-                .insert(asker.id.clone(), key);
+            self.note_id(asker.host, &asker.id, key);
         }
         self.waiting.insert(key);
         self.open.insert(key, request);
@@ -201,7 +232,7 @@ impl Requests {
 
     /// The open request that `host` knows as `id`.
     pub(super) fn of_host(&self, host: HostKey, id: &RequestId) -> Option<RequestKey> {
-        self.by_host.get(&host)?.get(id).copied()
+        self.by_host.get(&host)?.get(id)
     }
 
     /// The open request that the child knows as `id`, whatever the spelling of that number.
@@ -315,20 +346,32 @@ impl Requests {
         };
         modern.likeness = request.modern.as_ref().and_then(|before| before.likeness);
         request.modern = Some(Box::new(modern));
-        self.by_host
-            .entry(asker.host)
-            .or_default()
-            .insert(asker.id.clone(), key);
+        self.note_id(asker.host, &asker.id, key);
+        let Some(request) = self.open.get_mut(&key) else {
+            return;
+        };
         request.asker = Asker::Host(asker);
     }
 
     fn forget_id(&mut self, asker: &HostAsker) {
         if let Some(ids) = self.by_host.get_mut(&asker.host) {
             ids.remove(&asker.id);
-            if ids.is_empty() {
-                self.by_host.remove(&asker.host);
+            if ids.0.is_empty()
+                && let Some(ids) = self.by_host.remove(&asker.host)
+                && ids.0.capacity() <= SPARE_IDS
+            {
+                self.spare = ids;
             }
         }
+    }
+
+    fn note_id(&mut self, host: HostKey, id: &RequestId, key: RequestKey) {
+        let spare = &mut self.spare;
+        let ids = self
+            .by_host
+            .entry(host)
+            .or_insert_with(|| std::mem::take(spare));
+        ids.insert(id.clone(), key);
     }
 
     /// Closes a request.
@@ -393,13 +436,13 @@ impl Requests {
         self.by_host
             .get(&host)
             .into_iter()
-            .flat_map(|ids| ids.values().copied())
+            .flat_map(|ids| ids.0.iter().map(|(_, key)| *key))
             .collect()
     }
 
     /// How many requests a host has open.
     pub(super) fn count_of(&self, host: HostKey) -> usize {
-        self.by_host.get(&host).map_or(0, BTreeMap::len)
+        self.by_host.get(&host).map_or(0, |ids| ids.0.len())
     }
 
     /// Written requests that count for `max_calls`.

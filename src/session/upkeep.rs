@@ -13,6 +13,7 @@ use super::answers::{Failure, Fate};
 use super::attach::Input;
 use super::catalogue::{ListKind, Resumed, WalkStep, read_page};
 use super::faults::Charges;
+use super::from_host::name_of;
 use super::handshake::Welcome;
 use super::levels::Level;
 use super::mux::{Child, Drain, Mux};
@@ -199,7 +200,7 @@ impl Mux {
         let request = OpenRequest {
             asker: Asker::Mux,
             purpose,
-            method: method.into(),
+            method: name_of(method),
             arrived: self.now,
             progress: Progress::Waiting,
             era: self.child_era(),
@@ -494,13 +495,10 @@ impl Mux {
 
     /// Closes the hosts that ended their input and whose last answers did not come.
     pub(super) fn expire_ended(&mut self) {
-        let expired: Vec<_> = self
-            .hosts
-            .iter()
-            .filter(|(_, host)| matches!(host.input, Input::Ended(until) if until <= self.now))
-            .map(|(key, _)| *key)
-            .collect();
-        for host in expired {
+        let later = self
+            .ended
+            .split_off(&(self.now + Duration::from_nanos(1), HostKey(0)));
+        for (_, host) in std::mem::replace(&mut self.ended, later) {
             self.drop_requests_of(host, "the host has ended its input");
             self.close_host(host, CloseReason::GaveUp);
         }
@@ -517,8 +515,16 @@ impl Mux {
         if let Some(attachment) = self.hosts.get_mut(&host)
             && attachment.input != Input::Closing
         {
-            attachment.input = Input::Closing;
+            let input = std::mem::replace(&mut attachment.input, Input::Closing);
+            self.forget_end(host, input);
             self.act(MuxAction::CloseHost(host, reason));
+        }
+    }
+
+    /// Nothing is waited for any more of a host whose input was so far.
+    fn forget_end(&mut self, host: HostKey, input: Input) {
+        if let Input::Ended(until) = input {
+            self.ended.remove(&(until, host));
         }
     }
 
@@ -528,6 +534,7 @@ impl Mux {
         let Some(attachment) = self.hosts.remove(&host) else {
             return;
         };
+        self.forget_end(host, attachment.input);
         self.leaving = Some((host, attachment.info));
         self.end_rounds_of(host);
         self.answer_for_departed(host);
