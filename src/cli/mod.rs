@@ -203,7 +203,12 @@ impl Context {
 /// Runs the command that `arguments` spell, the program's name first, and gives its exit code.
 /// `serve` is what `mcpd daemon` runs.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, serve: Serve) -> u8 {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let parsed = match plain_connect(&arguments) {
+        Some(cli) => Ok(cli),
+        None => Cli::try_parse_from(arguments),
+    };
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Printing fails only if nobody is there to read it.
@@ -221,6 +226,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, serve: Serve) -> u8 {
             error.kind.code()
         }
     }
+}
+
+/// What hosts start, `mcpd connect NAME`, is understood without a parser: to build that takes longer
+/// than all else that the shim does until it sleeps.
+fn plain_connect(arguments: &[OsString]) -> Option<Cli> {
+    let [_, command, name] = arguments else {
+        return None;
+    };
+    let name = name.to_str().filter(|name| !name.starts_with('-'))?;
+    (command == "connect").then(|| Cli {
+        common: Common::default(),
+        json: false,
+        command: Command::Connect(connect::Arguments::for_server(name)),
+    })
 }
 
 fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
@@ -262,6 +281,22 @@ mod tests {
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_short_way_of_hosts_is_understood_as_the_parser_would() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let plain = |line| plain_connect(&words(line)).map(|cli| format!("{cli:?}"));
+        let line = "mcpd connect github";
+        assert_eq!(plain(line), Some(format!("{:?}", parse(line).unwrap())));
+        for other in [
+            "mcpd connect --help",
+            "mcpd connect",
+            "mcpd status github",
+            "mcpd connect a --directory /",
+        ] {
+            assert_eq!(plain(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -48,6 +48,16 @@ pub(crate) struct Arguments {
     directory: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// With nothing but a name.
+    pub(crate) fn for_server(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            directory: None,
+        }
+    }
+}
+
 pub(crate) fn cmd_connect(context: &Context, arguments: Arguments) -> Result<Verdict, CliError> {
     let mut door = Door::new(context, arguments);
     let session = Session::new(&door.attach.server);
