@@ -78,6 +78,11 @@ impl Host {
         calls as f64 / begun.elapsed().as_secs_f64()
     }
 
+    /// The process of the command.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Closes the input and waits for the end.
     pub(crate) fn end(mut self) {
         drop(self.input);
@@ -110,6 +115,11 @@ impl Host {
         let read = self.output.read_until(b'\n', &mut self.line);
         assert!(read.is_ok_and(|count| count > 0), "the command has ended");
         let answered = memchr::memmem::find(&self.line[..self.line.len().min(512)], b"\"result\"");
+        let answered = answered.or_else(|| {
+            memchr::memmem::find(&self.line, b"\"error\"")
+                .is_none()
+                .then_some(0)
+        });
         assert!(
             answered.is_some(),
             "no result: {}",

@@ -12,7 +12,9 @@ const COPY_BYTES: usize = 64 << 10;
 
 /// A native MCP server that answers `tools/call` with a text of the length that was asked for.
 /// Finds what it needs by searching, so that its own cost hides nothing of what is measured.
-pub(crate) fn echo() -> ExitCode {
+///
+/// With `id_last` the id stands behind the result, as the TypeScript SDK writes it.
+pub(crate) fn echo(id_last: bool) -> ExitCode {
     let mut input = BufReader::with_capacity(COPY_BYTES, io::stdin().lock());
     let mut output = io::stdout().lock();
     let mut line = String::new();
@@ -35,7 +37,11 @@ pub(crate) fn echo() -> ExitCode {
         } else {
             r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}"#.to_owned()
         };
-        let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n");
+        let answer = if id_last {
+            format!("{{\"result\":{result},\"jsonrpc\":\"2.0\",\"id\":{id}}}\n")
+        } else {
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
+        };
         if output
             .write_all(answer.as_bytes())
             .and_then(|()| output.flush())
@@ -55,14 +61,15 @@ fn leading_number(text: &str) -> usize {
     digits.parse().unwrap_or(0)
 }
 
-/// The do-nothing relay's daemon: one echo server for each connection, two copying threads.
-pub(crate) fn relay(socket: &Path) -> ExitCode {
+/// The do-nothing relay's daemon: one echo server of this kind for each connection, two copying
+/// threads.
+pub(crate) fn relay(socket: &Path, kind: &str) -> ExitCode {
     let listener = UnixListener::bind(socket).expect("a socket of our own");
     let program = std::env::current_exe().expect("our own file");
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
         let child = Command::new(&program)
-            .arg("echo")
+            .arg(kind)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();

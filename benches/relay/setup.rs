@@ -36,61 +36,101 @@ impl Way {
     }
 }
 
-/// A relay and a daemon of mcpd that serve one echo server each, until this is dropped.
+/// A daemon of mcpd with some echo servers, and a relay for each of them if there is to be one, until
+/// this is dropped.
 pub(crate) struct Setup {
     folder: TempDir,
     program: PathBuf,
-    relay: Child,
+    relays: Vec<Child>,
     daemon: Child,
 }
 
 impl Setup {
+    /// With one server that writes the id first, and one that writes it last.
     pub(crate) fn new() -> Self {
+        let names = ["echo", "last"];
+        let mut setup = Self::with_servers(&names);
+        for name in names {
+            let socket = setup.folder.path().join(format!("{name}.sock"));
+            let mut relay = Command::new(&setup.program);
+            let relay = relay.arg("relay").arg(socket).arg(name).spawn();
+            setup.relays.push(relay.expect("the relay runs"));
+            setup.wait_for(&format!("{name}.sock"));
+        }
+        for way in Way::ALL {
+            setup.time_to_first_list(way);
+        }
+        drop(setup.initialized(Way::Mcpd, "last"));
+        setup
+    }
+
+    /// A daemon with these servers and no relay.
+    pub(crate) fn with_servers(names: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for sockets");
         let program = std::env::current_exe().expect("our own file");
         let servers = folder.path().join("config/servers.d");
         std::fs::create_dir_all(&servers).expect("a folder for the configuration");
         // A JSON string is a basic string of TOML too.
         let command = serde_json::Value::from(program.display().to_string());
-        let text = format!("command = {command}\nargs = [\"echo\"]\n");
-        std::fs::write(servers.join("echo.toml"), text).expect("a server file");
-        let relay = Command::new(&program)
-            .arg("relay")
-            .arg(folder.path().join("relay.sock"))
-            .spawn();
+        for name in names {
+            let kind = if *name == "last" { "last" } else { "echo" };
+            let text = format!("command = {command}\nargs = [\"{kind}\"]\n");
+            std::fs::write(servers.join(format!("{name}.toml")), text).expect("a server file");
+        }
         let daemon = mcpd(folder.path())
             .arg("daemon")
             .env("MCPD_LOG", "off")
             .spawn();
         let setup = Self {
-            relay: relay.expect("the relay runs"),
+            relays: Vec::new(),
             daemon: daemon.expect("the daemon runs"),
             folder,
             program,
         };
-        setup.wait_for("relay.sock");
         setup.wait_for("mcpd.sock");
-        for way in Way::ALL {
-            setup.time_to_first_list(way);
-        }
         setup
     }
 
+    /// A host that has its `initialize` answered.
+    pub(crate) fn initialized(&self, way: Way, server: &str) -> Host {
+        let mut host = Host::start(self.command(way, server));
+        host.initialize();
+        host
+    }
+
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        // The process that was started is its warden.
+        let status = mcpd(self.folder.path()).args(["status", "--json"]).output();
+        let status = status.expect("the daemon answers").stdout;
+        let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+        let pid = status["daemon"]["pid"]
+            .as_u64()
+            .expect("the daemon has a pid");
+        u32::try_from(pid).expect("a pid")
+    }
+
+    pub(crate) fn server_socket(&self, name: &str) -> PathBuf {
+        self.folder
+            .path()
+            .join("servers")
+            .join(name)
+            .join("mcp.sock")
+    }
+
     /// The command that a host starts.
-    pub(crate) fn command(&self, way: Way) -> Command {
+    pub(crate) fn command(&self, way: Way, server: &str) -> Command {
         let mut command = Command::new(&self.program);
         match way {
             Way::Direct => {
-                command.arg("echo");
+                command.arg(server);
             }
             Way::Relay => {
-                command
-                    .arg("shim")
-                    .arg(self.folder.path().join("relay.sock"));
+                let socket = self.folder.path().join(format!("{server}.sock"));
+                command.arg("shim").arg(socket);
             }
             Way::Mcpd => {
                 command = mcpd(self.folder.path());
-                command.args(["connect", "echo"]);
+                command.args(["connect", server]);
             }
         }
         command
@@ -101,8 +141,7 @@ impl Setup {
         let mut took: Vec<f64> = (0..CONNECTS)
             .map(|_| {
                 let begun = now();
-                let mut host = Host::start(self.command(way));
-                host.initialize();
+                let mut host = self.initialized(way, "echo");
                 host.list();
                 let took = begun.elapsed();
                 host.end();
@@ -130,8 +169,10 @@ impl Drop for Setup {
         if !shutdown.is_ok_and(|status| status.success()) {
             drop(self.daemon.kill());
         }
-        drop(self.relay.kill());
-        drop(self.relay.wait());
+        for relay in &mut self.relays {
+            drop(relay.kill());
+            drop(relay.wait());
+        }
         drop(self.daemon.wait());
     }
 }
