@@ -6,6 +6,7 @@
 
 mod common;
 
+mod belonging;
 mod calling;
 mod chasing;
 mod commands;

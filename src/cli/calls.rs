@@ -32,7 +32,7 @@ Example:
   mcpd calls -f -n 10 calculator")]
 pub(crate) struct Arguments {
     /// Servers whose calls to show; without one, all
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     /// Calls to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = COUNT,

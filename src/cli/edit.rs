@@ -35,7 +35,7 @@ Example:
   mcpd edit github")]
 pub(crate) struct Arguments {
     /// The server
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     name: String,
     /// Print JSON instead of text
     #[arg(long)]

@@ -36,7 +36,7 @@ pub(crate) struct DisableArguments {
 #[derive(Debug, clap::Args)]
 struct Arguments {
     /// The servers
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     /// Print JSON instead of text
     #[arg(long)]

@@ -11,6 +11,7 @@ mod calls;
 mod check;
 mod client;
 mod clock;
+mod completions;
 mod connect;
 mod copies;
 mod daemon;
@@ -25,6 +26,7 @@ mod import;
 mod interrupts;
 mod json_schema;
 mod logs;
+mod man;
 mod mcp_client;
 mod metrics;
 mod outcomes;
@@ -34,6 +36,7 @@ mod reload;
 mod remove;
 mod reset_failed;
 mod restart;
+mod schema;
 mod secrets;
 mod server_file;
 mod server_name;
@@ -66,7 +69,7 @@ use self::start_daemon::{Wish, connect_or_start};
 
 /// Owns your local MCP servers: one process a server, shared by every host.
 #[derive(Debug, Parser)]
-#[command(name = "mcpd", version, propagate_version = true)]
+#[command(name = "mcpd", version = env!("MCPD_VERSION"), propagate_version = true)]
 #[command(after_help = "\
 Exit codes: 0 done, 1 degraded or the call failed, 2 usage, 3 something failed, 4 no daemon, \
 78 configuration.
@@ -155,6 +158,12 @@ enum Command {
     Call(call::Arguments),
     /// Run the daemon as a service of systemd
     Service(service::Arguments),
+    /// Print the JSON schema of a server's file, or of the status
+    Schema(schema::Arguments),
+    /// Print what makes a shell complete commands and servers
+    Completions(completions::Arguments),
+    /// Print a manual page
+    Man(man::Arguments),
     /// Be a small MCP server with four operations, for trials
     ExampleServer(example_server::Arguments),
 }
@@ -204,6 +213,9 @@ impl Context {
 /// `serve` is what `mcpd daemon` runs.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, serve: Serve) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if completions::answer(&arguments) {
+        return 0;
+    }
     let parsed = match plain_connect(&arguments) {
         Some(cli) => Ok(cli),
         None => Cli::try_parse_from(arguments),
@@ -269,6 +281,9 @@ fn dispatch(context: Context, command: Command) -> Result<Verdict, CliError> {
         Command::Tools(arguments) => tools::cmd_tools(&context, arguments),
         Command::Call(arguments) => call::cmd_call(&context, arguments),
         Command::Service(arguments) => service::cmd_service(&context, arguments),
+        Command::Schema(arguments) => schema::cmd_schema(&context, arguments),
+        Command::Completions(arguments) => completions::cmd_completions(&context, arguments),
+        Command::Man(arguments) => man::cmd_man(&context, arguments),
         Command::ExampleServer(arguments) => example_server::cmd_example_server(arguments),
     }
 }

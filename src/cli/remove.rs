@@ -21,7 +21,7 @@ Example:
   mcpd remove github")]
 pub(crate) struct Arguments {
     /// Servers to remove
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     /// Print JSON instead of text
     #[arg(long)]

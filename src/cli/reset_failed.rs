@@ -9,7 +9,7 @@ use crate::control::{Request, Targets};
 #[command(after_help = "Example:\n  mcpd reset-failed calculator")]
 pub(crate) struct Arguments {
     /// Servers whose failures to forget
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     #[command(flatten)]
     format: outcomes::Format,

@@ -10,7 +10,7 @@ use crate::control::{Request, Targets};
 #[command(after_help = "Example:\n  mcpd start calculator")]
 pub(crate) struct Arguments {
     /// Servers to start
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     #[command(flatten)]
     format: outcomes::Format,

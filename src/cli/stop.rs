@@ -9,7 +9,7 @@ use crate::control::{Request, Stop};
 #[command(after_help = "Example:\n  mcpd stop calculator\n  mcpd stop --now calculator")]
 pub(crate) struct Arguments {
     /// Servers to stop
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     #[command(flatten)]
     format: outcomes::Format,

@@ -30,7 +30,7 @@ Example:
   mcpd tools calculator add")]
 pub(crate) struct Arguments {
     /// Server whose tools to list
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     name: Option<String>,
     /// Tool to show in full
     #[arg(value_name = "TOOL")]

@@ -45,7 +45,7 @@ fn property(key: &str) -> Value {
         "cwd" => described(text, "Working directory; the home directory without it"),
         "sharing" => json!({
             "description": "How many processes there are of it",
-            "enum": ["shared", "per-host", "per-directory"],
+            "enum": ["shared", "per-directory"],
         }),
         "description" => described(text, "Shown in `mcpd status`"),
         "enabled" => described(truth, "Whether it may run"),
@@ -70,6 +70,28 @@ fn property(key: &str) -> Value {
             "type": "object",
             "additionalProperties": false,
             "properties": { "allow": texts, "deny": texts },
+        }),
+        "start" => json!({
+            "description": "When it is started",
+            "enum": ["boot", "demand"],
+        }),
+        "protocol" => json!({
+            "description": "Which MCP it is spoken to in",
+            "enum": ["auto", "legacy", "modern"],
+        }),
+        "interactive" => described(truth, "Whether hosts answer what it asks"),
+        "allow_mcpd" => described(truth, "Whether its processes may use mcpd's own socket"),
+        "idle_stop" => described(duration, "Ends it when nothing has been open for so long"),
+        "watchdog" => described(duration, "Asks it when it has said nothing for so long"),
+        "limits" => json!({
+            "description": "What it and all that it starts may use",
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {
+                "memory": text,
+                "tasks": { "type": "integer", "minimum": 1 },
+                "open_files": { "type": "integer", "minimum": 1 },
+            },
         }),
         key if key.ends_with("_timeout") || key.ends_with("_after") => {
             described(duration, "A duration with its unit, such as \"30s\"")
@@ -103,5 +125,8 @@ mod tests {
         let properties = schema["properties"].as_object().unwrap();
         let keys: Vec<&str> = properties.keys().map(String::as_str).collect();
         assert_eq!(keys, SERVER_KEYS);
+        for (key, property) in properties {
+            assert_ne!(property, &json!({}), "{key} may hold anything");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The replies of the control socket, but for the status snapshot.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{State, Substate};
@@ -85,7 +86,7 @@ pub enum OutcomeKind {
 }
 
 /// The step of a teardown after which nothing was left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopStep {
     /// It left before the teardown began.

@@ -3,6 +3,7 @@
 //! Two files, because the second one must be writable by a daemon that breaks and can no longer
 //! tell how it was. A crash without a word leaves the first one only, and so tells itself.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::StatusSnapshot;
@@ -22,7 +23,7 @@ pub struct StateRecord {
 }
 
 /// Why a daemon ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EndRecord {
     /// Of the daemon that ended.

@@ -5,6 +5,7 @@
 //! are RFC 3339 strings made by the shell, each with its age on the monotonic clock beside it
 //! (`…_age_ms`, or `…_in_ms` for what lies ahead), which is what a reader should count with.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use super::record::EndRecord;
 pub const SCHEMA: u32 = 1;
 
 /// Everything that `mcpd status` shows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StatusSnapshot {
     pub schema: u32,
@@ -25,7 +26,7 @@ pub struct StatusSnapshot {
 }
 
 /// A daemon that runs no more, as far as it left word.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LastDaemon {
     pub pid: u32,
@@ -37,7 +38,7 @@ pub struct LastDaemon {
 }
 
 /// The daemon itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DaemonStatus {
     pub pid: u32,
@@ -75,7 +76,7 @@ pub struct DaemonStatus {
 }
 
 /// One instance.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServerStatus {
     pub name: String,
@@ -144,7 +145,7 @@ pub struct ServerStatus {
 }
 
 /// The state, as small as systemd's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     #[default]
@@ -160,7 +161,7 @@ pub enum State {
 }
 
 /// The state, exactly. The spellings are a contract.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Substate {
     // stopped
@@ -198,7 +199,7 @@ pub enum Substate {
 }
 
 /// What is wanted, whatever is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Desired {
     Up,
@@ -207,7 +208,7 @@ pub enum Desired {
 }
 
 /// How a run ended, in systemd's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunResult {
     Success,
@@ -229,7 +230,7 @@ pub enum RunResult {
 }
 
 /// The configuration of one server and what is wrong with its file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ConfigStatus {
     pub status: ConfigVerdict,
@@ -245,7 +246,7 @@ pub struct ConfigStatus {
 }
 
 /// Whether a server runs by its file as it is now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConfigVerdict {
     #[default]
@@ -262,7 +263,7 @@ pub enum ConfigVerdict {
 }
 
 /// One exit of a child.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ExitStatus {
     pub result: Option<RunResult>,
@@ -282,7 +283,7 @@ pub struct ExitStatus {
 }
 
 /// What is run. Expanded values never stand here.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ExecStatus {
     /// The program's file as it was resolved.
@@ -297,7 +298,7 @@ pub struct ExecStatus {
 }
 
 /// What the child speaks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ProtocolStatus {
     /// `legacy` or `modern`.
@@ -311,7 +312,7 @@ pub struct ProtocolStatus {
 }
 
 /// One host that is attached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AttachmentStatus {
     /// Unique in the life of the daemon.
@@ -340,7 +341,7 @@ pub struct AttachmentStatus {
 }
 
 /// The requests of hosts. On the wire this is `requests`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallsStatus {
     /// Hosts attached to this instance.
@@ -366,7 +367,7 @@ pub struct CallsStatus {
 }
 
 /// What it may use, as configured; `null` for no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LimitsStatus {
     pub memory: Option<u64>,
@@ -378,7 +379,7 @@ pub struct LimitsStatus {
 }
 
 /// What the tree uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ResourceStatus {
     /// Where the numbers come from: `cgroup` or `tree` (summed over `/proc`).
@@ -392,7 +393,7 @@ pub struct ResourceStatus {
 }
 
 /// One process of a tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ProcessStatus {
     pub pid: u32,
@@ -409,7 +410,7 @@ pub struct ProcessStatus {
 }
 
 /// A teardown that goes on; all empty otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StopStatus {
     pub phase: Option<Substate>,

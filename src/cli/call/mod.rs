@@ -43,7 +43,7 @@ Example:
   mcpd call browser screenshot url=https://example.org --save shot.png")]
 pub(crate) struct Arguments {
     /// Server that has the tool
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     name: String,
     /// Tool to call
     #[arg(value_name = "TOOL")]

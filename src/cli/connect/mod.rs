@@ -41,7 +41,7 @@ Example:
   claude mcp add calculator -- mcpd connect calculator")]
 pub(crate) struct Arguments {
     /// Server to connect to
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     name: String,
     /// Working directory of the host [default: the current one]
     #[arg(long, value_name = "DIR")]

@@ -32,7 +32,7 @@ Example:
   mcpd logs --since 10m --grep 'error|refused'")]
 pub(crate) struct Arguments {
     /// Servers whose logs to show; without one, all
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     names: Vec<String>,
     /// Go on and show what is added
     #[arg(short, long)]

@@ -39,7 +39,7 @@ Example:
   mcpd status --json | jq '.servers[].state'")]
 pub(crate) struct Arguments {
     /// Show everything about this server
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     name: Option<String>,
     /// Print JSON instead of text
     #[arg(long)]

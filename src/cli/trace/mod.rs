@@ -39,7 +39,7 @@ Example:
   mcpd trace github --save trace.jsonl")]
 pub(crate) struct Arguments {
     /// Server whose messages to show
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::cli::completions::candidates())]
     name: String,
     /// Show those of one host: a part of its name, its pid, or the number of its attachment
     #[arg(long, value_name = "HOST")]
