@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::common::{Home, RawHost, TestDaemon, error_code, wait_until};
@@ -161,7 +163,7 @@ fn hosts_move_when_the_sharing_changes() {
     assert_ne!(host.text("cwd", json!({})), one.display().to_string());
 }
 
-/// After a crash and after an end in order each host finds its own directory again.
+/// After an end in order each host finds its own directory again.
 #[test]
 fn hosts_of_directories_outlive_the_daemon() {
     let home = Home::new();
@@ -181,4 +183,28 @@ fn hosts_of_directories_outlive_the_daemon() {
     daemon.terminate();
     daemon.start_again();
     check(&daemon);
+}
+
+/// After a crash each host finds its own directory again, in the daemon that the first of them starts.
+#[test]
+fn hosts_of_directories_outlive_a_crash() {
+    let home = Home::new();
+    home.fake_with("fs", &[], PER_DIRECTORY);
+    let folders = [folder(&home, "one"), folder(&home, "two")];
+    let mut hosts = folders
+        .each_ref()
+        .map(|folder| host_in(&home, "fs", folder));
+    for _ in 0..2 {
+        for (host, folder) in hosts.iter_mut().zip(&folders) {
+            assert_eq!(host.text("cwd", json!({})), folder.display().to_string());
+        }
+        let status = home.mcpd(&["status", "--json"]).json();
+        assert_eq!(
+            status["servers"].as_array().map(Vec::len),
+            Some(2),
+            "{status}"
+        );
+        let pid = Pid::from_raw(home.daemon_pid().expect("a daemon runs"));
+        kill(pid, Signal::SIGKILL).expect("it is there");
+    }
 }
