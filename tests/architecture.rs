@@ -46,6 +46,11 @@ const MAY_ALSO_USE: &[(&str, &str, &str)] = &[
         "supervise",
         "it tells which limits the kernel can hold here",
     ),
+    (
+        "cli/connect/relay.rs",
+        "supervise",
+        "it gives its memory back before it sleeps",
+    ),
 ];
 
 /// Modules that every room may use.

@@ -11,6 +11,8 @@ use crate::setup::{Setup, Way};
 
 /// Servers and hosts that idle.
 const IDLE: usize = 20;
+/// How long nothing happens before that is looked at.
+const SETTLED: Duration = Duration::from_secs(15);
 /// Attachments whose cost in the daemon is measured.
 const ATTACHMENTS: usize = 1_000;
 
@@ -34,6 +36,8 @@ pub(crate) fn measure(report: &mut Report, idle: Duration) {
         .collect();
     let shims = hosts.iter().map(|host| pss_kib(host.pid())).collect();
     add(Figure::ShimMemoryShared, median(shims));
+    // What was begun has ended by then: threads for blocking work leave after ten seconds.
+    std::thread::sleep(SETTLED);
     let before = switches(daemon);
     std::thread::sleep(idle);
     add(Figure::IdleSwitches, switches(daemon) - before);

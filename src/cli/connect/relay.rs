@@ -25,6 +25,7 @@ use crate::cli::clock::now;
 use crate::cli::error::CliError;
 use crate::control::Attach;
 use crate::journal::{self, Ended, Image};
+use crate::supervise::sys::give_back_code;
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -125,6 +126,8 @@ impl Relay {
         self.tried = false;
         if self.is_handed {
             self.session.handle_handed();
+            // From here on nothing is to be done until the daemon or the host ends.
+            give_back_code();
         } else {
             let has_journal = stream.attached.journal;
             self.session.handle_connected(has_journal, now());
