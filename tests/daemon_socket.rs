@@ -173,6 +173,11 @@ fn shims_that_meet_an_ending_daemon_are_served() {
         let answer = host.answer(id);
         assert_eq!(answer["result"]["serverInfo"]["name"], "fake", "{answer}");
     }
+    // It answers from what it remembers, before its server has started.
+    wait_until("the server of the new daemon starts", || {
+        (daemon.record("fake").starts() >= 2).then_some(())
+    });
+    daemon.wait_for_state("fake", "running");
     assert_eq!(daemon.record("fake").starts(), 2, "one new daemon");
     daemon.mcpd(&["shutdown"]).expect_code(0);
 }
