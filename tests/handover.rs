@@ -5,17 +5,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::common::{Home, RawHost, error_code, initialize_params, wait_until};
-
-/// Kills the daemon of a home; its shims find another.
-fn kill_daemon(home: &Home) {
-    let pid = home.daemon_pid().expect("a daemon runs");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it is there");
-}
 
 /// How a host reaches its shim.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +52,7 @@ fn check_kills(way: Way) {
             .map(|_| host.start_call("sleep", json!({"ms": 120_000})))
             .collect();
         assert_eq!(host.text("sum", json!({"a": round})), round.to_string());
-        kill_daemon(&home);
+        home.kill_daemon();
         for id in open {
             assert_eq!(error_code(&host.answer(id)), -31006, "{way:?}");
         }
@@ -106,7 +98,7 @@ fn subscriptions_and_levels_outlive_the_daemon() {
         }
         let open = host.start_call("sleep", json!({"ms": 120_000}));
         home.record("fake").wait_for("tools/call", 1);
-        kill_daemon(&home);
+        home.kill_daemon();
         // The next daemon has come once it is answered.
         assert_eq!(error_code(&host.answer(open)), -31006, "{way:?}");
         assert_eq!(host.text("sum", json!({"a": 1})), "1", "{way:?}");
@@ -201,7 +193,7 @@ fn a_half_written_line_is_ended() {
     slow.output
         .read_exact(&mut begun)
         .expect("the answer begins");
-    kill_daemon(&home);
+    home.kill_daemon();
     let rest = slow.raw_line();
     assert!(
         rest.ends_with("z\n"),
@@ -227,7 +219,7 @@ fn a_half_read_line_is_not_lost() {
     let (head, tail) = text.split_at(200_000);
     let input = slow.child.stdin.as_mut().expect("a pipe");
     input.write_all(head.as_bytes()).expect("it is read");
-    kill_daemon(&home);
+    home.kill_daemon();
     writeln!(slow.child.stdin.as_mut().expect("a pipe"), "{tail}").expect("it is read");
     let answer = slow.line();
     let echoed = answer["result"]["structuredContent"]["text"].as_str();

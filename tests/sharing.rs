@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::common::{Home, RawHost, TestDaemon, error_code, wait_until};
@@ -204,7 +202,6 @@ fn hosts_of_directories_outlive_a_crash() {
             Some(2),
             "{status}"
         );
-        let pid = Pid::from_raw(home.daemon_pid().expect("a daemon runs"));
-        kill(pid, Signal::SIGKILL).expect("it is there");
+        home.kill_daemon();
     }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::descriptors::{read_spare, watched};
+use super::descriptors::{read_spare, watched, when_ready};
 use super::reader::Source;
 
 /// Our end of a child's standard output.
@@ -30,16 +30,9 @@ impl ChildOutput {
 impl Source for ChildOutput {
     fn try_read(&self, buffer: &mut BytesMut, _consumed: u64) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
-        let mut short = None;
-        let read = self.0.try_io(Interest::READABLE, |pipe| {
-            let count = read_spare(pipe, buffer)?;
-            if count > 0 && count < room {
-                short = Some(count);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(count)
-        });
-        short.map_or(read, Ok)
+        when_ready(&self.0, Interest::READABLE, room, |pipe| {
+            read_spare(pipe, buffer)
+        })
     }
 
     async fn readable(&self) -> io::Result<()> {

@@ -9,7 +9,7 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,8 +32,28 @@ pub(crate) fn watched(descriptor: OwnedFd, interest: Interest) -> io::Result<Asy
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, interest) }?)
 }
 
+/// Does `io`, which handles up to `len` bytes, if it may succeed. One that handled less has emptied or
+/// filled the descriptor, so that the next one would be in vain (epoll(7)).
+pub(crate) fn when_ready(
+    descriptor: &AsyncFd<OwnedFd>,
+    interest: Interest,
+    len: usize,
+    io: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut handled = None;
+    let done = descriptor.try_io(interest, |descriptor| {
+        let count = io(descriptor.as_fd())?;
+        if count > 0 && count < len {
+            handled = Some(count);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    });
+    handled.map_or(done, Ok)
+}
+
 /// Reads from `fd` to the room behind what `buffer` holds.
-pub(crate) fn read_spare(fd: &OwnedFd, buffer: &mut BytesMut) -> io::Result<usize> {
+pub(crate) fn read_spare(fd: BorrowedFd<'_>, buffer: &mut BytesMut) -> io::Result<usize> {
     let (read, _) = rustix::io::read(fd, buffer.spare_capacity_mut())?;
     let count = read.len();
     // SAFETY: so many bytes of the spare capacity were just written.

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 use crate::journal::{Input, Memory, Room};
 
-use super::descriptors::{Mapping, watched};
+use super::descriptors::{Mapping, watched, when_ready};
 use super::port::Sink;
 use super::reader::Source;
 
@@ -121,7 +121,7 @@ impl OwnEnd {
             // The worker has to have a turn.
             return Err(io::ErrorKind::Interrupted.into());
         };
-        let count = self.when_ready(Interest::READABLE, len, |descriptor| {
+        let count = when_ready(&self.descriptor, Interest::READABLE, len, |descriptor| {
             kept.memory.read_from(at, len, descriptor, self.is_socket)
         })?;
         input.note_read(count);
@@ -129,26 +129,6 @@ impl OwnEnd {
         buffer.resize(held + count, 0);
         kept.memory.read(at, &mut buffer[held..]);
         Ok(count)
-    }
-
-    /// Does `io`, which handles up to `len` bytes, if it may succeed. One that handled less has
-    /// emptied or filled the descriptor, so that the next one would be in vain (epoll(7)).
-    fn when_ready(
-        &self,
-        interest: Interest,
-        len: usize,
-        io: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        let mut handled = None;
-        let done = self.descriptor.try_io(interest, |descriptor| {
-            let count = io(descriptor.as_fd())?;
-            if count > 0 && count < len {
-                handled = Some(count);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(count)
-        });
-        handled.map_or(done, Ok)
     }
 }
 
@@ -183,7 +163,7 @@ impl Sink for HostStream {
             Self::Connection(stream) => stream.try_write_vectored(slices),
             Self::Own(end) => {
                 let len = slices.iter().map(|slice| slice.len()).sum();
-                end.when_ready(Interest::WRITABLE, len, |descriptor| {
+                when_ready(&end.descriptor, Interest::WRITABLE, len, |descriptor| {
                     Ok(if end.is_socket {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                         let mut nothing = SendAncillaryBuffer::default();

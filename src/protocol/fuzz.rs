@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::envelope::Member;
 use super::frame::FrameArena;
 use super::line::LineReader;
-use super::message::{BatchItem, FaultReason, Line, Message, SAMPLE_BYTES};
+use super::message::{FaultReason, Line, Message, SAMPLE_BYTES};
 use super::splice::Splice;
 
 const LINES: usize = 1_000_000;
@@ -179,10 +179,8 @@ impl Met {
             }
             Line::Batch(batch) => {
                 self.batches += 1;
-                for item in &batch.items {
-                    if let BatchItem::Message(message) = item {
-                        use_message(message.as_ref(), &mut self.arena);
-                    }
+                for message in batch.messages() {
+                    use_message(message, &mut self.arena);
                 }
             }
             Line::Fault(fault) => {

@@ -252,6 +252,16 @@ pub struct Batch {
     pub bytes: Bytes,
 }
 
+impl Batch {
+    /// The elements that are messages.
+    pub fn messages(&self) -> impl Iterator<Item = &Message> {
+        self.items.iter().filter_map(|item| match item {
+            BatchItem::Message(message) => Some(&**message),
+            BatchItem::Invalid(_) => None,
+        })
+    }
+}
+
 /// One element of a batch.
 #[derive(Clone, Debug)]
 pub enum BatchItem {

@@ -220,7 +220,7 @@ impl Requests {
     /// Opens a request under a key from [`Requests::next_key`]. It waits until it is written.
     pub(super) fn insert(&mut self, key: RequestKey, request: OpenRequest) {
         if let Some(asker) = request.host() {
-            self.note_id(asker.host, &asker.id, key);
+            self.note_id(asker.host, asker.id.clone(), key);
         }
         self.waiting.insert(key);
         self.open.insert(key, request);
@@ -346,11 +346,9 @@ impl Requests {
         };
         modern.likeness = request.modern.as_ref().and_then(|before| before.likeness);
         request.modern = Some(Box::new(modern));
-        self.note_id(asker.host, &asker.id, key);
-        let Some(request) = self.open.get_mut(&key) else {
-            return;
-        };
+        let (host, id) = (asker.host, asker.id.clone());
         request.asker = Asker::Host(asker);
+        self.note_id(host, id, key);
     }
 
     fn forget_id(&mut self, asker: &HostAsker) {
@@ -365,13 +363,13 @@ impl Requests {
         }
     }
 
-    fn note_id(&mut self, host: HostKey, id: &RequestId, key: RequestKey) {
+    fn note_id(&mut self, host: HostKey, id: RequestId, key: RequestKey) {
         let spare = &mut self.spare;
         let ids = self
             .by_host
             .entry(host)
             .or_insert_with(|| std::mem::take(spare));
-        ids.insert(id.clone(), key);
+        ids.insert(id, key);
     }
 
     /// Closes a request.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::calls::CallOutcome;
 use super::mux::Mux;
 use crate::ids::HostKey;
-use crate::protocol::{BatchItem, Fault, Kind, Line, Member, Message, RequestId};
+use crate::protocol::{Fault, Kind, Line, Member, Message, RequestId};
 use crate::time::Moment;
 
 /// Requests that are followed to their answers; beyond, the oldest are let go.
@@ -143,10 +143,8 @@ impl Tracer {
         match line {
             Line::Message(message) => self.host_message(host, message),
             Line::Batch(batch) => {
-                for item in &batch.items {
-                    if let BatchItem::Message(message) = item {
-                        self.host_message(host, message);
-                    }
+                for message in batch.messages() {
+                    self.host_message(host, message);
                 }
             }
             Line::Fault(fault) => self.tell(Trace {
@@ -237,10 +235,8 @@ impl Tracer {
         match line {
             Line::Message(message) => self.child_message(message, asked),
             Line::Batch(batch) => {
-                for item in &batch.items {
-                    if let BatchItem::Message(message) = item {
-                        self.child_message(message, None);
-                    }
+                for message in batch.messages() {
+                    self.child_message(message, None);
                 }
             }
             Line::Fault(fault) => self.tell(Trace::noise(Direction::ToHost, fault)),

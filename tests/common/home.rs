@@ -258,6 +258,12 @@ impl Home {
         i32::try_from(self.status()?["daemon"]["pid"].as_i64()?).ok()
     }
 
+    /// Kills the daemon that answers here; shims find or start another.
+    pub(crate) fn kill_daemon(&self) {
+        let pid = self.daemon_pid().expect("a daemon runs");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it is there");
+    }
+
     /// The fake servers, launchers and grandchildren that live in this home.
     pub(crate) fn fakes(&self) -> Vec<(i32, String)> {
         let is_fake = |pid: &i32| {

@@ -18,7 +18,7 @@ use super::queue::Queue;
 use crate::journal::{Image, Open};
 use crate::protocol::write::{error_response, result_response};
 use crate::protocol::{
-    BatchItem, ErrorCode, Fault, Kind, Line, LineReader, Member, Message, Outcome, RequestId,
+    ErrorCode, Fault, Kind, Line, LineReader, Member, Message, Outcome, RequestId,
 };
 use crate::time::Moment;
 
@@ -345,10 +345,8 @@ impl Session {
                 ids.extend(request_of(message));
             }
             Line::Batch(batch) => {
-                for item in &batch.items {
-                    if let BatchItem::Message(message) = item {
-                        ids.extend(request_of(message));
-                    }
+                for message in batch.messages() {
+                    ids.extend(request_of(message));
                 }
             }
             Line::Fault(fault) if fault.has_method => ids.extend(fault.ids.iter().cloned()),
@@ -398,10 +396,8 @@ impl Session {
         match line {
             Line::Message(message) => self.note_host_message(&message),
             Line::Batch(batch) => {
-                for item in &batch.items {
-                    if let BatchItem::Message(message) = item {
-                        self.note_host_message(message);
-                    }
+                for message in batch.messages() {
+                    self.note_host_message(message);
                 }
             }
             // Whoever serves it answers it under its id, as far as there is one.
@@ -461,10 +457,8 @@ impl Session {
             Line::Message(message) if self.link == Link::Replaying => self.note_replayed(&message),
             Line::Message(message) => self.note_daemon_message(&message),
             Line::Batch(batch) => {
-                for item in &batch.items {
-                    if let BatchItem::Message(message) = item {
-                        self.note_daemon_message(message);
-                    }
+                for message in batch.messages() {
+                    self.note_daemon_message(message);
                 }
             }
             Line::Fault(Fault {
